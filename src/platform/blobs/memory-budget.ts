@@ -1,7 +1,5 @@
 /** Budget of all requests of an isolate: half of its memory, as V8 needs the rest. */
 const BUDGET_BYTES = 64 * 1024 ** 2
-/** Budget of one project, so that its slow senders leave memory to others. */
-const OWNER_BUDGET_BYTES = BUDGET_BYTES / 2
 const POLL_MS = 20
 const WAIT_MS_MAX = 30_000
 
@@ -41,8 +39,9 @@ function bytesReserved(owner?: string): number {
 
 const fitsAll = (bytes: number) => bytesReserved() + bytes <= BUDGET_BYTES
 
+/** An owner, such as a project, has at most as much as is free, so that the slow senders of a few owners leave memory to others. */
 const fits = (bytes: number, owner: string) =>
-  bytesReserved() === 0 || (fitsAll(bytes) && bytesReserved(owner) + bytes <= OWNER_BUDGET_BYTES)
+  bytesReserved() === 0 || bytesReserved(owner) + bytes <= BUDGET_BYTES - bytesReserved()
 
 export interface MemoryReservation {
   /** Extends the reservation, as the memory is still in use. */

@@ -158,14 +158,25 @@ describe('a body of unknown length', () => {
     for (const upload of slow) upload.destroy()
   })
 
+  const begin = (owner: string) => {
+    const key = `projects/${owner}/${randomUUID()}`
+    const upload = request(worker.url('putUnknown', { key, sizeMax: 50 * MIB }), { method: 'POST' })
+    upload.on('error', () => {})
+    upload.write(randomBytes(MIB))
+    return { upload, answer: once(upload, 'response').then(([reply]) => json(reply)) }
+  }
+
+  it('finds memory if two owners want all of it', async () => {
+    const greedy = ['one', 'two'].flatMap((owner) => Array.from({ length: 10 }, () => begin(owner)))
+    const waiting = Promise.any(greedy.map(({ answer }) => answer))
+    // A first upload of each owner has its memory.
+    const third = begin('three')
+    third.upload.end('the rest')
+    expect(await Promise.race([third.answer, waiting])).toMatchObject({ size: MIB + 'the rest'.length })
+    for (const { upload } of greedy) upload.destroy()
+  })
+
   it('keeps its memory from owners that already have their share', async () => {
-    const begin = (owner: string) => {
-      const key = `projects/${owner}/${randomUUID()}`
-      const upload = request(worker.url('putUnknown', { key, sizeMax: 50 * MIB }), { method: 'POST' })
-      upload.on('error', () => {})
-      upload.write(randomBytes(MIB))
-      return { upload, answer: once(upload, 'response').then(([reply]) => json(reply)) }
-    }
     const patient = begin('one')
     // More uploads than one owner may have, and fewer than fit in all.
     const greedy = Array.from({ length: 8 }, () => begin('other'))
