@@ -48,6 +48,34 @@ const ways: Record<string, [string, Call?]> = {
 const attempt = (way: string, as = service) =>
   as(...(JSON.parse(JSON.stringify(ways[way]).replaceAll('{b}', bucket)) as [string, Call?]))
 
+it('removals of the same objects in different orders both succeed', async () => {
+  // Postgres finds each object by an index only if there are many, and then in the order of the request.
+  await database.sql(
+    `insert into storage.objects (bucket_id, name) select $1, 'many/' || n from generate_series(1, 20000) as n`,
+    [bucket],
+  )
+  await database.sql('analyze storage.objects')
+  await database.sql(`create function public.slow() returns trigger language plpgsql as
+    'begin perform pg_sleep(0.5); return old; end'`)
+  await database.sql('create trigger slow before delete on storage.objects for each row execute function public.slow()')
+  try {
+    const orders = [
+      ['a', 'b'],
+      ['b', 'a'],
+    ]
+    const replies = await Promise.all(
+      orders.map((prefixes) => service(`DELETE /object/${bucket}`, { body: { prefixes } })),
+    )
+    expect(replies.map(codeOf)).toEqual([200, 200])
+    expect(replies.flatMap(({ body }) => body).map(({ name }) => name)).toHaveLength(2)
+  } finally {
+    await database.sql('drop trigger slow on storage.objects')
+  }
+  expect(
+    await database.sql(`select from storage.objects where name in ('a', 'b') and bucket_id = $1`, [bucket]),
+  ).toEqual([])
+})
+
 describe('a trigger that skips', () => {
   it('new buckets makes their creation fail', async () => {
     await database.sql(
