@@ -151,6 +151,8 @@ export async function serveObject(request: ReadRequest, reader: Reader): Promise
 
 /** Larger objects are streamed and not cached. */
 const CACHED_BYTES_MAX = 128 * 1024
+/** Memory that an entry of the cache takes beside the bytes of its object. */
+const ENTRY_BYTES = 1_024
 /** Bytes of versions, which never change. The permission to read them is checked before each use. */
 const cache = new SizedCache<Uint8Array<ArrayBuffer>>({ sizeMax: 16 * 1024 * 1024 })
 
@@ -181,7 +183,7 @@ async function bytesOf(storage: Storage, version: string | null, { size, range }
   if (range || length > CACHED_BYTES_MAX) return found.body
   const bytes = await readAll(found)
   if (bytes.length !== length) return undefined
-  cache.set(key, bytes, length)
+  cache.set(key, bytes, length + ENTRY_BYTES)
   return bytes
 }
 
