@@ -80,7 +80,7 @@ async function commit<T>(ctx: SystemCtx, work: (mutation: Mutation) => Promise<T
     })
     return { result, messages, endpointIds, requestedIds, published }
   }
-  const committed = await withUserSession(ctx, 'changes', () =>
+  const committed = await withUserSession(ctx, () =>
     inTransaction({ ...controlDatabase(config), lockTimeoutMs }, transact),
   )
   const { result, messages, endpointIds, requestedIds, published } = committed

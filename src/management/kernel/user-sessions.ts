@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { callerOf } from '../../actor.ts'
 import type { SystemCtx } from '../../ctx.ts'
 import { withConnectionSlot } from '../../engine/connection-limit.ts'
@@ -10,23 +11,22 @@ const WAITING_MAX = 512
 /** Longer than most transactions. A request that is canceled keeps its session until then. */
 const RUN_MS = 60_000
 
+/** Set within a transaction: one that it contains must not wait for a place, because it would wait for the outer ones. */
+const isWithin = new AsyncLocalStorage<true>()
+
 /**
  * Runs a transaction of a request. Each holds a session of the control database, also while it waits for a lock that its user may hold
- * with another request. So each user has only a few sessions for a purpose, and further requests wait without one.
+ * with another request. So a user has only a few at once, and further requests wait without a session.
  */
-export function withUserSession<Value>(
-  { actor }: SystemCtx,
-  purpose: 'changes' | 'passwords',
-  work: () => Promise<Value>,
-): Promise<Value> {
+export function withUserSession<Value>({ actor }: SystemCtx, work: () => Promise<Value>): Promise<Value> {
   const userId = callerOf(actor)?.userId
-  if (userId === undefined) return work()
+  if (userId === undefined || isWithin.getStore()) return work()
   return withConnectionSlot(
-    `${purpose} of ${userId}`,
+    `changes of ${userId}`,
     {
       ...{ waitMs: REQUEST_LOCK_MS, runMs: RUN_MS, max: SESSIONS_MAX, waitingMax: WAITING_MAX },
       refusal: () => new ApiError('service_unavailable.control_database'),
     },
-    work,
+    () => isWithin.run(true, work),
   )
 }

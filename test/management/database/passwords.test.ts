@@ -33,10 +33,10 @@ describe('PATCH /v1/projects/{ref}/database/password', () => {
   it('keeps the API on the one valid password, when many requests change it at once', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
-    for (let round = 0; round < 3; round++) {
-      const passwords = Array.from({ length: 6 }, (_, n) => `password ${round} ${n} ${crypto.randomUUID()}`)
+    for (let round = 0; round < 2; round++) {
+      const passwords = Array.from({ length: 10 }, (_, n) => `password ${round} ${n} ${crypto.randomUUID()}`)
       const replies = await Promise.all(passwords.map((password) => change(organization.owner, ref, password)))
-      expect(replies.map(({ status }) => status)).toEqual(Array(6).fill(200))
+      expect(replies.map(({ status }) => status)).toEqual(Array(10).fill(200))
       expect(await canLogIn(ref, await storedPassword(ref))).toBe(true)
     }
   })
