@@ -322,13 +322,15 @@ export class PostgresInstance implements Instance {
     })
   }
 
-  /** Refuses clients while `work` runs; the daemon's own sessions are not affected. */
+  /** Refuses clients while `work` runs, and keeps the instance awake for it; the daemon's own sessions are not affected. */
   async whileClosed<Value>(reason: string, work: () => Promise<Value>): Promise<Value> {
+    const release = this.#use()
     this.#closedReason = reason
     try {
       return await work()
     } finally {
       this.#closedReason = undefined
+      release()
     }
   }
 

@@ -274,6 +274,20 @@ describe('an upgrade on a host with an archive', () => {
     expect(filesOf(ref)).toEqual(['data', 'instance.json', 'log', 'wal'])
   })
 
+  it('keeps the old server awake while it copies', async () => {
+    const { call, query } = await made('s')
+    // The copy takes longer than the time after which an unused server sleeps.
+    await query(`create function slow() returns boolean language plpgsql as $$ begin
+        if current_setting('server_version_num')::int >= 180000 then perform pg_sleep(3); end if;
+        return true;
+      end $$;
+      create table kept (n int check (slow())); insert into kept values (7)`)
+    expect(await call('PUT', '/sleep', { after_seconds: 1 })).toMatchObject({ status: 204 })
+    expect(await call('POST', '/upgrade', { version: '18' })).toEqual({ status: 204, body: undefined })
+    expect(await query('select n from kept')).toEqual([{ n: 7 }])
+    expect(await majorOf(query)).toBe(18)
+  })
+
   it('names what prevents it', async () => {
     const { call, query } = await made('f')
     await query(`select pg_create_logical_replication_slot('mine', 'pgoutput')`)
