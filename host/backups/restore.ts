@@ -48,6 +48,7 @@ interface Login {
   name: string
   password: string | null
   until: string | null
+  enabled: boolean
 }
 
 /** Recovers into a folder beside the current data and then switches to it; a failure leaves the current data in service. */
@@ -68,7 +69,8 @@ export async function restoreTo(archive: Archive, instance: Instance, plan: Rest
   await switchData(archive, instance, place.data)
 }
 
-const LOGINS = `SELECT rolname AS name, rolpassword AS password, rolvaliduntil::text AS until FROM pg_authid`
+const LOGINS = `SELECT rolname AS name, rolpassword AS password, rolvaliduntil::text AS until, rolcanlogin AS enabled
+  FROM pg_authid`
 
 type Logins = readonly Login[] | undefined
 
@@ -85,7 +87,10 @@ const readLogins = ({ admin }: Instance): Promise<Logins> =>
     throw error
   })
 
-/** Gives logins their current passwords, so that a login that was removed or changed since the backup cannot be used again. */
+/**
+ * Gives logins their current passwords, and keeps out those that are locked now: a login that was removed or changed since the backup
+ * cannot be used again.
+ */
 async function restoreLogins(admin: AdminSession, logins: Logins): Promise<void> {
   const removed = logins ? 'l.name IS NULL' : `a.rolname ~ '^(cli|jit)_login_'`
   await admin.rows(
@@ -95,8 +100,10 @@ async function restoreLogins(admin: AdminSession, logins: Logins): Promise<void>
     [JSON.stringify(logins ?? [])],
   )
   await admin.rows(
-    `UPDATE pg_authid AS a SET rolpassword = l.password, rolvaliduntil = l.until
-       FROM jsonb_to_recordset($1) AS l (name text, password text, until timestamptz) WHERE a.rolname = l.name`,
+    `UPDATE pg_authid AS a
+        SET rolpassword = l.password, rolvaliduntil = l.until, rolcanlogin = a.rolcanlogin AND l.enabled
+       FROM jsonb_to_recordset($1) AS l (name text, password text, until timestamptz, enabled boolean)
+      WHERE a.rolname = l.name`,
     [JSON.stringify(logins ?? [])],
   )
 }

@@ -511,6 +511,20 @@ test('a password that is changed during the recovery is kept', async () => {
   expect(await password()).toEqual(current)
 })
 
+test('a role that was locked stays locked after a restore and after its undoing', async () => {
+  const { name, instance, backups } = await archived()
+  await sql(instance, `CREATE ROLE member LOGIN; CREATE ROLE guest LOGIN`)
+  await backups.make(name, '1')
+  await sql(instance, 'ALTER ROLE member NOLOGIN')
+  await backups.restore(name, { backup: '1' })
+  const refused = 'is not permitted to log in'
+  await expect(sql(instance, 'SELECT', 'member')).rejects.toThrow(refused)
+  expect(await sql(instance, 'SELECT', 'guest')).toHaveLength(1)
+  await sql(instance, 'ALTER ROLE guest NOLOGIN')
+  await backups.undo(name)
+  for (const role of ['member', 'guest']) await expect(sql(instance, 'SELECT', role)).rejects.toThrow(refused)
+})
+
 test('after a switch that was rolled back, later moments can be restored', async () => {
   const { name, instance, backups } = await archived()
   await backups.make(name, '1')
