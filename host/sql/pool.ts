@@ -40,6 +40,8 @@ export function openPool({ open, max, waitingMax, waitMs, idleMs, makeRoom }: Po
   const waiting = new Set<Waiter>()
   let slots = max
   let isClosed = false
+  /** The number of times that sessions were ended. */
+  let endings = 0
   let sweepTimer: NodeJS.Timeout | undefined
 
   const closed = () => new Refusal('57P01', 'the host is stopping')
@@ -51,10 +53,16 @@ export function openPool({ open, max, waitingMax, waitMs, idleMs, makeRoom }: Po
     if (slots > 0) slots -= 1
     else await waitForSlot(target.key, res)
     try {
-      const session = takeIdle(target.key) ?? (await openWithRetries(target, res, until))
-      busy.add(session)
-      if (isClosed) session.abort()
-      return session
+      for (;;) {
+        const before = endings
+        const session = takeIdle(target.key) ?? (await openWithRetries(target, res, until))
+        if (endings === before) {
+          busy.add(session)
+          return session
+        }
+        session.abort()
+        if (isClosed) throw closed()
+      }
     } catch (error) {
       freeSlot()
       throw error
@@ -153,8 +161,9 @@ export function openPool({ open, max, waitingMax, waitMs, idleMs, makeRoom }: Po
     for (const session of idle.splice(0)) session.end()
   }
 
-  /** Ends idle sessions and aborts those in use; waiting requests get new ones. */
+  /** Ends idle sessions and aborts those in use or being opened; waiting requests get new ones. */
   function endSessions() {
+    endings += 1
     endIdle()
     for (const session of busy) session.abort()
   }

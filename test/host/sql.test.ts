@@ -325,6 +325,29 @@ it('replaces a session that ends at the moment of its start', async () => {
   relay.stop()
 })
 
+it('replaces a session that was being opened when sessions were ended', async () => {
+  const instance = host.instances.get(B) as TestInstance
+  const [held, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const sockets: Socket[] = []
+  const openSocket = async () => {
+    const socket = await instance.connect()
+    sockets.push(socket)
+    held.resolve()
+    await released.promise
+    return socket
+  }
+  host.handlers.endSessions(B)
+  host.instances.set(B, { ...instance, connect: openSocket })
+  const reply = ask(host.url, { user: `supabase_storage_admin.${B}`, key: KEY }, ['select 7'])
+  await held.promise
+  host.handlers.endSessions(B)
+  released.resolve()
+  expect(await reply).toEqual([[['7']]])
+  expect(sockets[0]?.destroyed).toBe(true)
+  host.instances.set(B, instance)
+  host.handlers.endSessions(B)
+})
+
 it('reports no SQLSTATE for a connection that is lost, as Postgres has sent none', async () => {
   const instance = host.instances.get(B) as TestInstance
   let isLost = false
