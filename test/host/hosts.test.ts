@@ -1,4 +1,8 @@
+import { once } from 'node:events'
 import { rm } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
 import { eq } from 'drizzle-orm'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
@@ -7,6 +11,7 @@ import { readSecrets } from '../../dev/secrets.ts'
 import { openControlDatabase } from '../../dev/seed.ts'
 import { targetDatabaseUrl } from '../../dev/target.ts'
 import { type Host, type HostOptions, startHost } from '../../host/host.ts'
+import { openAdmin } from '../../host/instances/admin.ts'
 import type { EngineStates } from '../../src/engine/driver-states.ts'
 import type { ProjectEngine } from '../../src/engine/engine.ts'
 import { EngineUnavailable } from '../../src/engine/engine-errors.ts'
@@ -15,6 +20,7 @@ import { createHostEngine } from '../../src/engine/host/host.ts'
 import type { HostState } from '../../src/engine/host/project-host.ts'
 import { loginRole } from '../../src/engine/logins.ts'
 import { privateLinkAssociations, projects } from '../../src/model/tables/index.ts'
+import { oneHost } from '../engine/host-engine.ts'
 import { newRef, specOf } from '../engine/specs.ts'
 import { as, type Caller } from '../support/api.ts'
 import { newBranch } from '../support/branches.ts'
@@ -26,6 +32,7 @@ import { callHost } from './call-host.ts'
 import { newHostFolder } from './host-folder.ts'
 
 const KEY = 'a key of the test, of enough letters'
+const WAIT = { timeout: WAIT_MS, interval: 50 }
 /** A poll that outlasts the time for which a Worker caches the host of a project. */
 const NOTICED = { timeout: WAIT_MS, interval: 1_000 }
 
@@ -465,6 +472,66 @@ describe('the driver with several hosts', () => {
     for (const ref of [near, far]) states.delete(ref)
     addresses = all
   })
+
+  it('waits for the end of operations that take longer than five minutes', async () => {
+    const bucket = Promise.withResolvers<void>()
+    const server = createServer(async (_req, res) => {
+      await bucket.promise
+      res.writeHead(403).end()
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const archive = { endpoint, region: 'auto', bucket: 'held', accessKeyId: 'a', secretAccessKey: 'b', key: KEY }
+    const host = await start({ folder: await newFolder(), archive })
+    running.push(host)
+    const refs = Array.from({ length: 5 }, newRef) as [string, string, string, string, string]
+    const [saved, restored, earlier, parent, branch] = refs
+    for (const ref of refs.slice(0, 4)) await host.pool.ensure({ name: ref, password: PASSWORD })
+    for (const ref of refs) states.set(ref, { host: 'held' })
+
+    vi.useFakeTimers({ toFake: ['Date', 'setTimeout', 'clearTimeout'] })
+    const started: string[] = []
+    let polls = 0
+    const egress = {
+      async fetch(url: string, init: RequestInit) {
+        const response = await fetch(url, init)
+        if (response.status === 202 && init.method !== 'GET') started.push(new URL(url).pathname.split('/')[4] ?? '')
+        // No operation has ended five minutes after its start.
+        if (response.status === 202) vi.setSystemTime(Date.now() + 301_000)
+        if (url.includes('/operations/')) polls += 1
+        return response
+      },
+    } as unknown as Fetcher
+    const { backups, copy, pointInTime, replicas } = createHostEngine({
+      ...{ hosts: oneHost(addressOf('held', host)), states: engineStates, egress },
+    })
+    // Nobody can open a session while this lock is held.
+    const admin = await openAdmin(join(host.run, parent), 'postgres')
+    await admin.rows('BEGIN; LOCK pg_catalog.pg_authid')
+    const outcomes = Promise.allSettled([
+      backups.make({ ref: saved, id: 1 }),
+      backups.restore({ ref: restored, id: 1, restoreId: 'r', password: PASSWORD }),
+      pointInTime?.begin({ ref: earlier, id: 'r', at: new Date(0) }),
+      copy({ from: parent, fromRunnerPassword: '', to: specOf(branch), data: true }),
+      replicas?.add(parent, `${parent}-rr-eu-central-1-abcde`),
+    ])
+    let isEnded = false
+    outcomes.finally(() => {
+      isEnded = true
+    })
+    await expect
+      .poll(() => vi.advanceTimersByTimeAsync(5_000).then(() => isEnded || (started.length === 5 && polls >= 5)), WAIT)
+      .toBe(true)
+    vi.useRealTimers()
+    await admin.end()
+    bucket.resolve()
+    const failed = { status: 'rejected', reason: { message: 'The host failed; its log says why' } }
+    const done = { status: 'fulfilled' }
+    expect(await outcomes).toMatchObject([failed, failed, failed, done, done])
+    expect(started.sort()).toEqual([saved, restored, earlier, parent, branch].sort())
+    server.close()
+    for (const ref of refs) states.delete(ref)
+  }, 120_000)
 
   it('does not take a project for removed because its host is silent', async () => {
     const lost = newRef()

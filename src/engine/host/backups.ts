@@ -2,7 +2,7 @@ import * as z from 'zod'
 import type { DatabaseBackups } from '../backup.ts'
 import type { PointInTime } from '../engine.ts'
 import type { Fence } from '../fence.ts'
-import { type Call, NoContent, throwRefusal } from './client.ts'
+import { type Call, LONG_OPERATION_MS_MAX, NoContent, throwRefusal } from './client.ts'
 import { endRestoredLogins } from './logins.ts'
 import type { HostAccess } from './project-host.ts'
 
@@ -12,14 +12,15 @@ const Window = z.object({ earliest: z.coerce.date(), latest: z.coerce.date() })
 /** Backups that the host makes of an instance's files. */
 export function hostBackups(access: HostAccess): DatabaseBackups {
   return {
-    make: ({ ref, id }, fence) => change(access, fence, { ref, method: 'PUT', path: `/backups/${id}` }),
+    make: ({ ref, id }, fence) =>
+      change(access, fence, { ref, method: 'PUT', path: `/backups/${id}`, waitMs: LONG_OPERATION_MS_MAX }),
     async find({ ref, id }) {
       const { ask } = await access.requireFeature(ref, 'backups')
       await ask(NoContent, { method: 'GET', path: `/instances/${ref}/backups/${id}` }).catch(throwRefusal)
     },
     async restore({ ref, id, restoreId, password }, fence) {
       const body = { backup: String(id), id: restoreId }
-      await change(access, fence, { ref, method: 'POST', path: '/restore', body })
+      await restore(access, fence, { ref, body })
       await reopen(access, { ref, password }, fence)
     },
     remove: ({ ref, id }, fence) =>
@@ -40,7 +41,7 @@ export const hostHistory = (access: HostAccess): PointInTime => ({
   },
   async begin({ ref, id, at }, fence) {
     const body = { at: at.toISOString(), id }
-    await change(access, fence, { ref, method: 'POST', path: '/restore', body })
+    await restore(access, fence, { ref, body })
   },
   finish: ({ ref, password }, fence) => reopen(access, { ref, password }, fence),
 })
@@ -49,6 +50,9 @@ async function change(access: HostAccess, fence: Fence | undefined, { ref, ...ca
   await access.requireFeature(ref, 'backups')
   await access.changeInstance(ref, fence, call).catch(throwRefusal)
 }
+
+const restore = (access: HostAccess, fence: Fence | undefined, request: { ref: string; body: object }) =>
+  change(access, fence, { ...request, method: 'POST', path: '/restore', waitMs: LONG_OPERATION_MS_MAX })
 
 interface ReopenRequest {
   ref: string

@@ -9,6 +9,11 @@ import type { HostAddress } from './directory.ts'
 const REQUEST_MS_MAX = 35_000
 /** Longest wait for an operation. The operation continues on the host, and the task that waited is retried. */
 const OPERATION_MS_MAX = 300_000
+/**
+ * Longest wait for an operation whose time grows with the data. A task that stopped waiting would not learn that the operation failed,
+ * and its retries would start the operation again without end.
+ */
+export const LONG_OPERATION_MS_MAX = 24 * 3_600_000
 /** Short, because another host can be used instead of one that does not answer. */
 const DESCRIBE_MS_MAX = 3_000
 const LOCK_WAIT_MS = 10_000

@@ -13,7 +13,7 @@ import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from '../storag
 import { runTransaction } from '../transaction.ts'
 import { hostBackups, hostHistory } from './backups.ts'
 import { hostBans } from './bans.ts'
-import { type HostApi, Instance, ignoreMissing, NoContent } from './client.ts'
+import { type HostApi, Instance, ignoreMissing, LONG_OPERATION_MS_MAX, NoContent } from './client.ts'
 import { OTHER_DATABASES, REVOKE_EXTENSION_RIGHTS } from './extension-rights.ts'
 import { hostLogins } from './logins.ts'
 import { hostLogs } from './logs.ts'
@@ -186,7 +186,8 @@ async function copy(access: HostAccess, { from, to, data }: CopyRequest, fence?:
   const body = { from, data, ...instanceBody(to) }
   await api.withLock(ref, fence, async (ask) => {
     await access.storeHost(ref, api)
-    await ask(NoContent, { method: 'POST', path: `/instances/${ref}/copy`, body })
+    const call = { method: 'POST', path: `/instances/${ref}/copy`, body, waitMs: LONG_OPERATION_MS_MAX } as const
+    await ask(NoContent, call)
   })
   await prepare(access, ref)
 }

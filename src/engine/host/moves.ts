@@ -4,14 +4,12 @@ import type { EngineStates } from '../driver-states.ts'
 import type { ProjectMoves, ProjectSpec } from '../engine.ts'
 import { EngineRefusal } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
-import { type HostApi, throwRefusal } from './client.ts'
+import { type HostApi, LONG_OPERATION_MS_MAX, throwRefusal } from './client.ts'
 import { type HostAccess, type HostState, hostState } from './project-host.ts'
 
 const Sealed = z.array(z.object({ name: z.string(), sealed: z.enum(['leaving', 'arriving']) }))
 const End = z.object({ lsn: z.string() })
 
-/** Long, because all of the project's data is read from the bucket. */
-const ARRIVAL_MS_MAX = 24 * 3_600_000
 /** Above the limits of the hosts for stopping a server and for finishing an arrival: a move that gave up earlier would be repeated for ever. */
 const SWITCH_MS_MAX = 15 * 60_000
 
@@ -69,7 +67,7 @@ const unseal = (api: HostApi, ref: string, fence: Fence | undefined) =>
 async function ensureBackup(api: HostApi, ref: string, fence: Fence | undefined): Promise<void> {
   const found = await api.ask(z.array(z.unknown()), { method: 'GET', path: `/instances/${ref}/backups` })
   if (found.length > 0) return
-  await api.change(ref, fence, { method: 'PUT', path: `/backups/${MOVE_BACKUP}`, waitMs: ARRIVAL_MS_MAX })
+  await api.change(ref, fence, { method: 'PUT', path: `/backups/${MOVE_BACKUP}`, waitMs: LONG_OPERATION_MS_MAX })
 }
 
 async function restoreOnTarget(
@@ -79,7 +77,7 @@ async function restoreOnTarget(
 ): Promise<void> {
   const { ref, version, size, sleepAfterSeconds } = spec
   const body = { version, size, sleep_after_seconds: sleepAfterSeconds, is_paused: isPaused }
-  const call = { method: 'PUT', path: '/arrival', body, waitMs: ARRIVAL_MS_MAX } as const
+  const call = { method: 'PUT', path: '/arrival', body, waitMs: LONG_OPERATION_MS_MAX } as const
   await target.change(ref, fence, call).catch(throwRefusal)
 }
 

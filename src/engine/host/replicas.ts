@@ -2,6 +2,7 @@ import { driverState, type EngineStates, failReplica } from '../driver-states.ts
 import type { ReadReplicas } from '../engine.ts'
 import { Superseded } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
+import { LONG_OPERATION_MS_MAX } from './client.ts'
 import { HOST_NAMES } from './names.ts'
 import type { HostAccess, HostState } from './project-host.ts'
 
@@ -22,7 +23,7 @@ export function hostReplicas(access: HostAccess, states: EngineStates<HostState>
       await states.write(ref, { ...state, replicas: [...others, ...(replicas ?? [])] })
     }
     if (method === 'PUT') await store([{ identifier, isReady: false }])
-    await api.change(ref, fence, { method, path: `/replicas/${identifier}` })
+    await api.change(ref, fence, { method, path: `/replicas/${identifier}`, waitMs: LONG_OPERATION_MS_MAX })
     await store(method === 'PUT' ? [{ identifier, isReady: true }] : [])
   }
 
