@@ -65,11 +65,15 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
       await requireDiskSpace(dirname(instance.paths.folder), found.bytes)
       return toBackup(found)
     }),
-    mutation('PUT', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {
+    mutation('PUT', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' }, query }) => {
       const instance = pool.require(name)
       try {
         await setArchived(instance, true)
-        return toBackup(await instance.whileStartable(() => backups.make(name, id)))
+        return toBackup(
+          await instance.whileStartable(() =>
+            backups.make(name, id, { isTemporary: query.get('temporary') === 'true' }),
+          ),
+        )
       } catch (error) {
         await sweepArchive(name).catch(() => {})
         throw error

@@ -10,6 +10,8 @@ const Arrival = z.strictObject({
   is_paused: z.boolean().default(false),
   /** Recovers the instance to this moment, or to the end of the archive if that comes first. */
   at: z.coerce.date().optional(),
+  /** When the source last discarded WAL. A temporary backup has not ended that gap. */
+  wal_discarded_at: z.iso.datetime().optional(),
   settings: z.record(z.string(), z.string()).default({}),
   access: z.strictObject({ ssl: z.boolean(), networks: z.array(z.string()).nullable() }).optional(),
 })
@@ -40,8 +42,15 @@ export function moveRoutes({ pool, moves, endSessions }: Parts): Route[] {
     }),
     mutation('POST', '/instances/{name}/unseal', ({ name }) => moves.unseal(name)),
     mutation('PUT', '/instances/{name}/arrival', async ({ name, body }) => {
-      const { version, sleep_after_seconds: sleepAfterSeconds, is_paused: isPaused, at, ...rest } = await body(Arrival)
-      const spec = { name, major: version, sleepAfterSeconds, isPaused, ...rest }
+      const {
+        version: major,
+        sleep_after_seconds: sleepAfterSeconds,
+        is_paused: isPaused,
+        wal_discarded_at: walDiscardedAt,
+        at,
+        ...rest
+      } = await body(Arrival)
+      const spec = { name, major, sleepAfterSeconds, isPaused, walDiscardedAt, ...rest }
       await (at ? moves.receiveAt(spec, at) : moves.receive(spec))
     }),
     mutation('POST', '/instances/{name}/arrival/finish', async ({ name, body }) =>

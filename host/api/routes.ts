@@ -126,6 +126,7 @@ async function toReply(instance: PostgresInstance, isSized: boolean): Promise<Re
     sleep_after_seconds: record.sleepAfterSeconds ?? null,
     access: record.access,
     created_at: record.createdAt,
+    wal_discarded_at: record.walDiscardedAt,
     upgrade: instance.upgrade,
     error: failure,
     size_bytes: isSized ? await instance.sizeBytes() : undefined,

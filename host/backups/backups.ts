@@ -128,10 +128,11 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
   }
 
   return {
-    async make(name: string, id: string) {
+    /** A temporary backup does not end a gap of the archive: older backups that outlast it still have the gap after them. */
+    async make(name: string, id: string, { isTemporary = false } = {}) {
       const instance = find(name)
       const manifest = await makeBackup(archive, instance, id)
-      await withSpoolLock(name, () => endGap(instance, manifest.stoppedAt))
+      if (!isTemporary) await withSpoolLock(name, () => endGap(instance, manifest.stoppedAt))
       return manifest
     },
     list: (name: string) => listBackups(archive, name),

@@ -7,7 +7,9 @@ import type { InstancePool, InstanceSpec } from '../instances/instances.ts'
 import { type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
 import { type Follower, follow, recoverAt } from './arrival.ts'
 
-export interface ArrivalSpec extends InstanceSpec, Partial<Pick<InstanceRecord, 'settings' | 'access'>> {
+export interface ArrivalSpec
+  extends InstanceSpec,
+    Partial<Pick<InstanceRecord, 'settings' | 'access' | 'walDiscardedAt'>> {
   isPaused: boolean
 }
 
@@ -53,13 +55,14 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
   }
 
   const makeSealed = (
-    { isPaused, settings, access, ...spec }: ArrivalSpec,
+    { isPaused, settings, access, walDiscardedAt, ...spec }: ArrivalSpec,
     fill: Parameters<InstancePool['make']>[1],
   ) =>
     pool.make(spec, fill, {
       ...{ isPaused, sealed: 'arriving', isArchived: true },
       ...(settings && { settings }),
       ...(access && { access }),
+      ...(walDiscardedAt && { walDiscardedAt }),
     })
 
   function begin(spec: ArrivalSpec): Arriving {
@@ -125,12 +128,20 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
     }
   }
 
+  const hasBackupAfter = async (name: string, at: string) =>
+    (await backups.list(name)).some(({ stoppedAt }) => stoppedAt > at)
+
   return {
     /** Stops an instance and archives all commits; returns the position of their end. */
     async seal(name: string): Promise<{ lsn: string }> {
       const instance = pool.find(name) ?? pool.require(name)
-      if (!instance.record.isArchived) {
+      const { isArchived, walDiscardedAt } = instance.record
+      if (!isArchived) {
         throw new Refused([{ setting: 'backup', reason: 'there is no backup of this project, which a move needs' }])
+      }
+      // The other host could not follow the archive across the gap, and would refuse to finish.
+      if (walDiscardedAt !== undefined && !(await hasBackupAfter(name, walDiscardedAt))) {
+        throw new InstanceUnavailable(`There is no backup after the gap of the archive at ${walDiscardedAt}`)
       }
       return pool.seal(instance, async (draft) => ({ lsn: await backups.flushFrom(draft) }))
     },

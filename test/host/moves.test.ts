@@ -11,6 +11,8 @@ import { createBackups } from '../../host/backups/backups.ts'
 import { s3Store } from '../../host/backups/store.ts'
 import { type Host, startHost } from '../../host/host.ts'
 import { createMoves } from '../../host/moves/moves.ts'
+import { createHostEngine } from '../../src/engine/host/host.ts'
+import { specOf } from '../engine/specs.ts'
 import { WAIT_MS } from '../support/wait.ts'
 import { callHost } from './call-host.ts'
 import { newHostFolder } from './host-folder.ts'
@@ -325,6 +327,46 @@ test('the backups of several instances are listed at the same time', async () =>
   await host.stop()
   await rm(folder, { recursive: true })
   bucket.close()
+})
+
+test('a project whose archive has a gap moves from a backup after the gap, there and back', async () => {
+  const name = await newInstance()
+  // The second one is left from an earlier move that failed.
+  for (const id of ['1', '0']) await ask(here, 'PUT', `/instances/${name}/backups/${id}`)
+  await sql(here, name, 'insert into acknowledged values (1)')
+  await ask(here, 'POST', `/instances/${name}/drill`)
+  // The host discards WAL while the bucket is away for long.
+  const store = s3Store(archive)
+  await store.delete((await store.list(`backups/${name}/wal/`)).map(({ key }) => key))
+  await here.pool.require(name).update({ walDiscardedAt: new Date().toISOString() })
+  await expect(ask(here, 'POST', `/instances/${name}/seal`)).rejects.toThrow('no backup after')
+  expect(await sql(here, name, 'select n from acknowledged')).toEqual([{ n: 1 }])
+
+  const hosts = Object.entries({ here, there }).map(([id, { url, gatewayPort: databasePort }]) => ({
+    ...{ id, url, key: KEY, databaseHost: '127.0.0.1', databasePort },
+  }))
+  const get = async (id: string) => hosts.find((host) => host.id === id) ?? expect.fail(id)
+  let state = { host: 'here' }
+  const { moves } = createHostEngine({
+    hosts: { get, all: async () => hosts, of: () => get(state.host), cacheHost: () => {} },
+    states: { read: async () => state, refs: async () => [name], write: async () => {} },
+  })
+  if (!moves) throw new Error('the driver moves nothing')
+  for (const [from, to] of [
+    ['here', 'there'],
+    ['there', 'here'],
+  ] as const) {
+    const request = { spec: specOf(name), from, to, isPaused: false, isSourceLost: false }
+    await moves.begin(request)
+    state = { host: to }
+    await moves.open(name, to)
+    await moves.removeFrom(name, from)
+    const host = to === 'here' ? here : there
+    expect(await sql(host, name, 'select n from acknowledged')).toEqual([{ n: 1 }])
+    expect(await ask(host, 'GET', `/instances/${name}/backups`)).toMatchObject([{ id: '1' }])
+  }
+  await ask(here, 'PUT', `/instances/${name}/backups/2`)
+  expect(await ask(here, 'GET', `/instances/${name}`)).not.toHaveProperty('wal_discarded_at')
 })
 
 test('nothing moves without a backup or a common bucket', async () => {

@@ -36,6 +36,8 @@ export const Instance = z.object({
   version: z.string(),
   error: z.string().nullish(),
   size_bytes: z.number().nullish(),
+  /** When WAL was last discarded instead of archived; absent once a later backup is complete. */
+  wal_discarded_at: z.string().optional(),
 })
 export const Instances = z.array(Instance)
 

@@ -4,10 +4,11 @@ import type { EngineStates } from '../driver-states.ts'
 import type { ProjectMoves, ProjectSpec } from '../engine.ts'
 import { EngineRefusal } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
-import { type HostApi, LONG_OPERATION_MS_MAX, throwRefusal } from './client.ts'
+import { type HostApi, Instance, LONG_OPERATION_MS_MAX, throwRefusal } from './client.ts'
 import { type HostAccess, type HostState, hostState } from './project-host.ts'
 
 const Sealed = z.array(z.object({ name: z.string(), sealed: z.enum(['leaving', 'arriving']) }))
+const Backups = z.array(z.object({ at: z.string() }))
 const End = z.object({ lsn: z.string() })
 
 /** Above the limits of the hosts for stopping a server and for finishing an arrival: a move that gave up earlier would be repeated for ever. */
@@ -35,8 +36,8 @@ export function hostMoves(access: HostAccess, states: EngineStates<HostState>): 
           throw new EngineRefusal(`the host ${api.host.id} has no archive: both hosts need one`)
       }
       if (source) await unseal(source, ref, fence)
-      if (source) await ensureBackup(source, ref, fence)
-      await restoreOnTarget(target, { spec, isPaused }, fence)
+      const gapAt = source && (await ensureBackup(source, ref, fence))
+      await restoreOnTarget(target, { spec, isPaused, gapAt }, fence)
       await switchHosts({ ref, source, target }, fence)
       return result
     },
@@ -64,19 +65,30 @@ export function hostMoves(access: HostAccess, states: EngineStates<HostState>): 
 const unseal = (api: HostApi, ref: string, fence: Fence | undefined) =>
   api.change(ref, fence, { method: 'POST', path: '/unseal' })
 
-async function ensureBackup(api: HostApi, ref: string, fence: Fence | undefined): Promise<void> {
-  const found = await api.ask(z.array(z.unknown()), { method: 'GET', path: `/instances/${ref}/backups` })
-  if (found.length > 0) return
-  await api.change(ref, fence, { method: 'PUT', path: `/backups/${MOVE_BACKUP}`, waitMs: LONG_OPERATION_MS_MAX })
+/** Makes a backup unless one reaches the end of the archive. Returns the time of the last gap of the archive, if there is one. */
+async function ensureBackup(api: HostApi, ref: string, fence: Fence | undefined): Promise<string | undefined> {
+  const path = `/instances/${ref}`
+  const readGap = async () => (await api.ask(Instance, { method: 'GET', path })).wal_discarded_at
+  const gapAt = await readGap()
+  const found = await api.ask(Backups, { method: 'GET', path: `${path}/backups` })
+  if (found.some(({ at }) => gapAt === undefined || at > gapAt)) return gapAt
+  const own = `/backups/${MOVE_BACKUP}`
+  // An earlier move may have left one from before the gap.
+  if (found.length > 0) await api.change(ref, fence, { method: 'DELETE', path: own })
+  await api.change(ref, fence, { method: 'PUT', path: `${own}?temporary=true`, waitMs: LONG_OPERATION_MS_MAX })
+  return readGap()
 }
 
 async function restoreOnTarget(
   target: HostApi,
-  { spec, isPaused }: { spec: ProjectSpec; isPaused: boolean },
+  { spec, isPaused, gapAt }: { spec: ProjectSpec; isPaused: boolean; gapAt: string | undefined },
   fence: Fence | undefined,
 ): Promise<void> {
   const { ref, version, size, sleepAfterSeconds } = spec
-  const body = { version, size, sleep_after_seconds: sleepAfterSeconds, is_paused: isPaused }
+  const body = {
+    ...{ version, size, sleep_after_seconds: sleepAfterSeconds, is_paused: isPaused },
+    wal_discarded_at: gapAt,
+  }
   const call = { method: 'PUT', path: '/arrival', body, waitMs: LONG_OPERATION_MS_MAX } as const
   await target.change(ref, fence, call).catch(throwRefusal)
 }
