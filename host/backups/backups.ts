@@ -60,21 +60,39 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
   async function archiveInstance(instance: Instance): Promise<void> {
     const { name } = instance
     await withSpoolLock(name, async () => {
-      const before = statuses.get(name)
       const upload = uploads.run(() => archiveSpool(archive, instance))
       const status = await upload.then(
         (): ArchiveStatus => ({ state: stateOf(instance, 'archiving'), spoolBytes: 0 }),
         async (error): Promise<ArchiveStatus> => {
-          const spoolBytes = await folderBytes(instance.paths.wal)
-          const isFull = spoolBytes > spoolBytesMax
-          if (isFull) await discardWal(instance)
-          return { state: stateOf(instance, 'failing'), error: String(error), spoolBytes: isFull ? 0 : spoolBytes }
+          const spoolBytes = await boundSpool(instance)
+          return { state: stateOf(instance, 'failing'), error: String(error), spoolBytes }
         },
       )
-      statuses.set(name, status)
-      const hasChanged = status.state !== (before?.state ?? 'archiving') || status.error !== before?.error
-      if (hasChanged) log('wal_archive', { instance: name, ...status })
+      setStatus(name, status)
     })
+  }
+
+  function setStatus(name: string, status: ArchiveStatus): void {
+    const before = statuses.get(name)
+    statuses.set(name, status)
+    const hasChanged = status.state !== (before?.state ?? 'archiving') || status.error !== before?.error
+    if (hasChanged) log('wal_archive', { instance: name, ...status })
+  }
+
+  /** Discards the WAL that waits if there is too much of it. Returns the bytes that still wait. */
+  async function boundSpool(instance: Instance): Promise<number> {
+    const bytes = await folderBytes(instance.paths.wal)
+    if (bytes <= spoolBytesMax) return bytes
+    await discardWal(instance)
+    return 0
+  }
+
+  /** Bounds the spool of an instance while its pass runs: a bucket that hangs fails it after minutes, and a slow one never does. */
+  async function boundSpoolOfPass(instance: Instance): Promise<void> {
+    const spoolBytes = await boundSpool(instance)
+    const { error } = statuses.get(instance.name) ?? {}
+    const state = stateOf(instance, 'archiving')
+    if (state === 'stopped') setStatus(instance.name, { state, spoolBytes, ...(error !== undefined && { error }) })
   }
 
   /** Archives all WAL that the server has written, and returns its end. Wakes the server only if it stopped with WAL not archived. */
@@ -105,9 +123,10 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
   /** Archives an instance in the background, unless its last pass is still running. */
   function startPass(instance: Instance): void {
     const { name } = instance
-    if (passes.has(name)) return
+    const logFailure = (error: unknown) => log('wal_archive_failed', { instance: name, error: String(error) })
+    if (passes.has(name)) return void boundSpoolOfPass(instance).catch(logFailure)
     const pass = archiveInstance(instance)
-      .catch((error) => log('wal_archive_failed', { instance: name, error: String(error) }))
+      .catch(logFailure)
       .finally(() => passes.delete(name))
     passes.set(name, pass)
   }

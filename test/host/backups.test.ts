@@ -243,6 +243,26 @@ test('a bucket that is away for a long time does not fill the disk', async () =>
   expect(await sql(instance, 'SELECT FROM after_gap')).toHaveLength(1)
 })
 
+test('a bucket that does not answer does not fill the disk', async () => {
+  const answers = Promise.withResolvers<void>()
+  let isHanging = false
+  const put: ArchiveStore['put'] = async (...object) => {
+    if (isHanging) await answers.promise
+    return store.put(...object)
+  }
+  const { name, instance, backups } = await archived({ store: { ...store, put }, spoolBytesMax: 3_000_000, tickMs: 50 })
+  await backups.make(name, '1')
+  isHanging = true
+  try {
+    for (let i = 0; i < 5; i++)
+      await sql(instance, `CREATE TABLE t${i} AS SELECT g, md5(g::text) FROM generate_series(1, 20000) AS g; SELECT 1`)
+    await expect.poll(() => backups.status(name)).toMatchObject({ state: 'stopped', spoolBytes: 0 })
+  } finally {
+    // The end of the test waits for the upload.
+    answers.resolve()
+  }
+})
+
 test('a timeline that begins within an object needs its own WAL from there on', async () => {
   const { name, instance, backups } = await archived({ tickMs: HOUR_MS })
   await backups.make(name, '1')
