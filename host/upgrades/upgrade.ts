@@ -5,6 +5,7 @@ import type { Archive } from '../backups/archive.ts'
 import { readStoppedLsn } from '../backups/control-file.ts'
 import { newestTimeline } from '../backups/plan.ts'
 import { switchData } from '../backups/restore.ts'
+import { readTimeline } from '../backups/wal.ts'
 import { ownAll, syncFiles } from '../instances/files.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool } from '../instances/instances.ts'
@@ -60,7 +61,9 @@ export async function upgradeInstance(parts: UpgradeParts, instance: PostgresIns
         if (archive) {
           // The timeline starts before there are rows, because recovery empties unlogged tables.
           await draft.stop()
-          await startTimelineAfter(await newestTimeline(archive, instance.name), draft)
+          // A restore may have begun a timeline that is not in the archive yet.
+          const { timeline } = await readTimeline(instance.paths.data, instance.record.account)
+          await startTimelineAfter(Math.max(timeline, await newestTimeline(archive, instance.name)), draft)
           await draft.wake()
         }
       })

@@ -1,7 +1,7 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
-import { rm } from 'node:fs/promises'
+import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
@@ -190,6 +190,28 @@ describe('an upgrade on a host with an archive', () => {
     expect(await call('DELETE', '/backups/1')).toMatchObject({ status: 204 })
     expect(await call('POST', '/restore', { at: row?.at, id: 'two' })).toMatchObject({ status: 204 })
     expect(await query('select n from kept')).toEqual([{ n: 18 }])
+  })
+
+  it('archives on a timeline of its own after a restore whose timeline is not archived yet', async () => {
+    const { ref, call, query } = await made('t')
+    await query('create table kept as select 7 as n')
+    expect(await call('PUT', '/backups/1')).toMatchObject({ status: 200 })
+    // A history that cannot be read keeps all others from being archived.
+    const unreadable = join(folder, 'instances', ref, 'wal', '00000000.history')
+    await mkdir(unreadable)
+    expect(await call('POST', '/restore', { backup: '1', id: 'one' })).toMatchObject({ status: 204 })
+    const timeline = async () => {
+      const read = (admin: AdminSession) => admin.rows('select timeline_id as n from pg_control_checkpoint()')
+      return host.pool.require(ref).withAdmin('postgres', read)
+    }
+    expect(await timeline()).toEqual([{ n: 2 }])
+    expect(await call('POST', '/upgrade', { version: '18' })).toEqual({ status: 204, body: undefined })
+    expect(await timeline()).toEqual([{ n: 3 }])
+    await rm(unreadable, { recursive: true })
+    expect(await call('PUT', '/backups/2')).toMatchObject({ status: 200 })
+    await query('update kept set n = 8')
+    expect(await call('POST', '/restore', { backup: '2', id: 'two' })).toMatchObject({ status: 204 })
+    expect(await query('select n from kept')).toEqual([{ n: 7 }])
   })
 
   it('builds replicas again, and keeps clients out meanwhile', async () => {
