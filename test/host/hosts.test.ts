@@ -3,12 +3,12 @@ import { rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { eq } from 'drizzle-orm'
+import { eq, sql } from 'drizzle-orm'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { freePort } from '../../dev/ports.ts'
 import { readSecrets } from '../../dev/secrets.ts'
-import { openControlDatabase } from '../../dev/seed.ts'
+import { type ControlDb, openControlDatabase } from '../../dev/seed.ts'
 import { targetDatabaseUrl } from '../../dev/target.ts'
 import { type Host, type HostOptions, startHost } from '../../host/host.ts'
 import { openAdmin } from '../../host/instances/admin.ts'
@@ -197,13 +197,15 @@ clients reach their databases at 127\.0\.0\.1:${second.gatewayPort}$`,
       return client
     }
     let ref: string
+    const greeting = async () => (await fetch(new URL(`/p/${ref}/functions/v1/hello`, owner.base))).json()
+    const preparation = async (db: ControlDb) =>
+      (await db.select({ dueAt: projects.preparationDueAt }).from(projects).where(eq(projects.ref, ref)))[0]
     const move = (...args: string[]) => machine.whileTicking(machine.command('project', 'move', ref, ...args))
 
     it('to another host loses nothing while the project is written to', async () => {
       ref = await newProject(place)
       await runSql(owner, ref, 'create table acknowledged (n int primary key)')
       await deploy(owner, ref, { files: { 'index.ts': GREETING }, metadata: { verify_jwt: false } })
-      const greeting = async () => (await fetch(new URL(`/p/${ref}/functions/v1/hello`, owner.base))).json()
       expect(await greeting()).toEqual({ port: String(machine.env.POSTGRES_PORT), answer: 'S' })
       const settings = { max_connections: 33, work_mem: '7MB' }
       expect((await owner.put(`/v1/projects/${ref}/config/database/postgres`, settings)).status).toBe(200)
@@ -246,19 +248,43 @@ clients reach their databases at 127\.0\.0\.1:${second.gatewayPort}$`,
       expect(await machine.command('hosts', 'list')).toMatch(/fra-1 .* 3 projects/)
     }, 300_000)
 
-    it('leads back, and there again', async () => {
+    it('leads back', async () => {
       const { db, close } = openControlDatabase(await targetDatabaseUrl(machine.env))
-      const preparation = async () =>
-        (await db.select({ dueAt: projects.preparationDueAt }).from(projects).where(eq(projects.ref, ref)))[0]
-      const before = await preparation()
-      for (const [n, host] of ['local', 'fra-1'].entries()) {
-        await runSql(owner, ref, `insert into acknowledged values (${-1 - n})`)
-        expect(await move(host)).toBe(`${ref} is on ${host}`)
-        const { body } = await runSql(owner, ref, 'select min(n) as first from acknowledged')
-        expect(body).toEqual([{ first: -1 - n }])
-      }
+      const before = await preparation(db)
+      await runSql(owner, ref, 'insert into acknowledged values (-1)')
+      expect(await move('local')).toBe(`${ref} is on local`)
+      const { body } = await runSql(owner, ref, 'select min(n) as first from acknowledged')
+      expect(body).toEqual([{ first: -1 }])
       // The plan may have changed while the project was copied with the sleep setting of the previous one.
-      expect(await preparation()).not.toEqual(before)
+      expect(await preparation(db)).not.toEqual(before)
+      await close()
+    }, 300_000)
+
+    it('there again that ends after the copy gives programs the new address once the project is open', async () => {
+      const { db, close } = openControlDatabase(await targetDatabaseUrl(machine.env))
+      const before = await preparation(db)
+      await runSql(owner, ref, 'insert into acknowledged values (-2)')
+      const here = { port: String(machine.env.POSTGRES_PORT), answer: 'S' }
+      await vi.waitFor(async () => expect(await greeting()).toEqual(here), NOTICED)
+      // The task ends as if the new host had not answered all attempts to open the project.
+      await db.execute(sql`
+        create function end_move() returns trigger language plpgsql as $$ begin
+          if 'copy_to_host' = any (new.steps_done) then
+            new.state := 'failed'; new.claim := null; new.lease_until := null; new.finished_at := now();
+          end if;
+          return new;
+        end $$`)
+      await db.execute(sql`create trigger end_move before update on project_tasks
+        for each row when (new.kind = 'move') execute function end_move()`)
+      await expect(move('fra-1')).rejects.toThrow()
+      await db.execute(sql`drop function end_move cascade`)
+      const there = { port: String(second.gatewayPort), answer: 'S' }
+      const settled = vi.waitFor(async () => {
+        expect((await runSql(owner, ref, 'select min(n) as first from acknowledged')).body).toEqual([{ first: -2 }])
+        expect(await greeting()).toEqual(there)
+      }, NOTICED)
+      await machine.whileTicking(settled)
+      expect(await preparation(db)).not.toEqual(before)
       await close()
       expect(await machine.command('hosts', 'list')).toMatch(/fra-1 .* 3 projects/)
     }, 300_000)

@@ -27,22 +27,25 @@ const step = (
   },
 })
 
-/** Copies the project to the new host, where it belongs once this step is recorded. It gets the region of the new host. */
+/**
+ * Copies the project to the new host, where it belongs once this step is recorded. It gets the region of the new host. If the task ends
+ * after this step, `settleMoves` opens the project.
+ */
 const copyToHost = step('copy_to_host', async (ctx, { project, task, from, to }, fence) => {
   const { isSourceLost = false } = task.input
   const request = { spec: await specOf(ctx, project), from, to, isPaused: project.status === 'INACTIVE', isSourceLost }
   const { engineState, region } = await requireMoves(ctx).begin(request, fence)
-  return { engineState, region: REGION_CODES.find((code) => code === region) ?? project.region }
+  return {
+    engineState,
+    region: REGION_CODES.find((code) => code === region) ?? project.region,
+    // Programs keep the old database address in their environment until they restart.
+    secretsGeneration: sql`${projects.secretsGeneration} + 1`,
+    // The copy has the sleep setting of the plan at its start.
+    ...unpreparedColumns(ctx),
+  }
 })
 
-const openOnHost = step('open_on_host', async (ctx, { project: { ref }, to }, fence) => {
-  await open(ctx, { ref, host: to }, fence)
-  // Programs keep the old database address in their environment until they restart.
-  const secretsGeneration = sql`${projects.secretsGeneration} + 1`
-  await ctx.db.update(projects).set({ secretsGeneration }).where(eq(projects.ref, ref))
-  // The copy has the sleep setting of the plan at its start.
-  return unpreparedColumns(ctx)
-})
+const openOnHost = step('open_on_host', (ctx, { project: { ref }, to }, fence) => open(ctx, { ref, host: to }, fence))
 
 async function open(ctx: SystemCtx, { ref, host }: { ref: string; host: string }, fence: Fence): Promise<void> {
   const moves = requireMoves(ctx)

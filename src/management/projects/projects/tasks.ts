@@ -14,7 +14,7 @@ import { createLeases } from '../../kernel/task-leases.ts'
 
 export type Task = typeof projectTasks.$inferSelect
 type Project = typeof projects.$inferSelect
-export type Changes = Partial<typeof projects.$inferInsert>
+export type Changes = Partial<Omit<typeof projects.$inferInsert, 'secretsGeneration'>> & { secretsGeneration?: SQL }
 
 export interface Work {
   project: Project
