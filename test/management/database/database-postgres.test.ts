@@ -1,9 +1,9 @@
 import { and, desc, eq } from 'drizzle-orm'
 import type pg from 'pg'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { auditLog } from '../../../src/model/tables/index.ts'
-import { askHost } from '../../instances.ts'
-import { type Caller, control, newOrganization, type TestOrganization, unhurried } from '../../support/api.ts'
+import { auditLog, projects, projectTasks } from '../../../src/model/tables/index.ts'
+import { askHost, onHost } from '../../instances.ts'
+import { type Caller, control, newOrganization, type TestOrganization, tick, unhurried } from '../../support/api.ts'
 import { newProject, ownerClient, untilStatus } from '../../support/projects.ts'
 import { insertProject } from '../../support/webhooks.ts'
 
@@ -295,5 +295,22 @@ describe('PATCH /v1/projects/{ref}/billing/addons', () => {
     expect((await owner.delete(`/v1/projects/${ref}/billing/addons/ci_small`)).status).toBe(200)
     await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
     expect(await show('max_connections')).toBe('60')
+  })
+
+  it.each([
+    ['the new server does not answer', { stepsDone: ['resize'], attempts: 5 }],
+    ['its consumers died', { stepsDone: [], attempts: 6 }],
+  ])('reports a project as unhealthy until its database answers if %s', async (_, task) => {
+    const { owner } = organization
+    await onHost(ref, 'pause')
+    await control.update(projects).set({ status: 'RESIZING' }).where(eq(projects.ref, ref))
+    await control
+      .insert(projectTasks)
+      .values({ projectRef: ref, kind: 'resize', input: { size: 'small' }, dueAt: new Date(0), ...task })
+    await tick()
+    await untilStatus(owner, ref, 'ACTIVE_UNHEALTHY')
+    await onHost(ref, 'resume')
+    await tick()
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
   })
 })

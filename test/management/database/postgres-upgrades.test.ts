@@ -166,6 +166,21 @@ describe('an upgrade', () => {
     }, WAIT)
   })
 
+  it('leaves the project unhealthy until its new server answers', async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    await onHost(ref, 'pause')
+    await control.update(projects).set({ status: 'UPGRADING' }).where(eq(projects.ref, ref))
+    const lastAttempt = { input: { version: '18' }, stepsDone: ['upgrade_database'], attempts: 5 }
+    await control.insert(projectTasks).values({ projectRef: ref, kind: 'upgrade', ...lastAttempt, dueAt: new Date(0) })
+    await tick()
+    await untilStatus(owner, ref, 'ACTIVE_UNHEALTHY')
+    await onHost(ref, 'resume')
+    await tick()
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  })
+
   it('can be undone by the operator', async () => {
     const { owner, ref, upgrade, ended } = await newOldProject()
     const { url, key } = inject('host')

@@ -1,3 +1,4 @@
+import { checkHealth } from '../projects/jobs.ts'
 import { type Jobs, PermanentError, type Step } from '../projects/tasks.ts'
 
 const resize: Step = {
@@ -12,9 +13,9 @@ const resize: Step = {
 
 export const addonJobs = {
   resize: {
-    steps: [resize],
+    steps: [resize, checkHealth],
     done: { status: 'ACTIVE_HEALTHY' },
-    // The project keeps running at its current size.
-    failed: () => ({ status: 'ACTIVE_HEALTHY' }),
+    // The server may have restarted and not answered since; `recoverProjects` reports the project as healthy once it answers.
+    failed: () => ({ status: 'ACTIVE_UNHEALTHY' }),
   },
 } satisfies Partial<Jobs>

@@ -8,7 +8,7 @@ import { changeStatus, lockStatus } from './status.ts'
 const PROJECTS_A_TICK = 20
 const HEALTH_MS = 5_000
 
-/** Reports projects as healthy whose database works again after a restart that failed. */
+/** Reports projects as healthy whose database works again after a failed restart, resize or upgrade. */
 export async function recoverProjects(ctx: SystemCtx): Promise<void> {
   const unhealthy = await ctx.db
     .select({

@@ -52,7 +52,12 @@ export const upgradeJobs = {
     steps: [upgradeDatabase, checkHealth, takeBackup],
     done: { status: 'ACTIVE_HEALTHY' },
     // The project keeps its version. If the host did not answer, it may already run the new one: the next preparation reads the version.
-    failed: () => ({ status: 'ACTIVE_HEALTHY', preparation: '', preparationDueAt: new Date(0) }),
+    // An upgraded database that fails its health check is not healthy; `recoverProjects` reports the project once it answers.
+    failed: ({ stepsDone }) => ({
+      status: stepsDone.at(-1) === 'upgrade_database' ? 'ACTIVE_UNHEALTHY' : 'ACTIVE_HEALTHY',
+      preparation: '',
+      preparationDueAt: new Date(0),
+    }),
     async ended({ tx }, { task, state, reason, at }) {
       const { backupId } = task.input
       if (state === 'done' || backupId === undefined) return
