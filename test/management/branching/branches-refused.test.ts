@@ -8,10 +8,10 @@ import {
   projects,
   projectTasks,
 } from '../../../src/model/tables/index.ts'
-import { adminRows, onHost } from '../../instances.ts'
+import { adminClient, adminRows, onHost } from '../../instances.ts'
 import { control, newOrganization, setName, type TestOrganization, tick } from '../../support/api.ts'
 import { untilBlocked } from '../../support/blocked.ts'
-import { type BranchReply, newBranch } from '../../support/branches.ts'
+import { act, type BranchReply, migrate, newBranch } from '../../support/branches.ts'
 import { newProject, runSql } from '../../support/projects.ts'
 import { WAIT_MS } from '../../support/wait.ts'
 
@@ -174,32 +174,57 @@ describe('a branch stays unchanged', () => {
   })
 })
 
+/** Sends the changes that would close the database of a project or replace it. */
+async function changesOf(of: string, point: string) {
+  const { owner } = organization
+  const path = `/v1/projects/${of}`
+  await control
+    .insert(backups)
+    .values({ projectRef: of, kind: 'restore_point', name: point, insertedAt: new Date(), status: 'COMPLETED' })
+  return Promise.all([
+    owner.post(`${path}/pause`),
+    owner.post(`${path}/restart`),
+    owner.patch(`${path}/billing/addons`, { addon_type: 'compute_instance', addon_variant: 'ci_small' }),
+    owner.post(`${path}/database/backups/undo`, { name: point }),
+  ])
+}
+
 describe('a parent that is read by a run', () => {
   it.each(['branch_create', 'branch_push', 'branch_reset', 'branch_finish'] as const)(
     'keeps its database open: %s',
     async (kind) => {
       const { owner } = organization
       const name = kind.slice('branch_'.length)
-      await control
-        .insert(backups)
-        .values({ projectRef: ref, kind: 'restore_point', name, insertedAt: new Date(), status: 'COMPLETED' })
       const [task] = await control
         .insert(projectTasks)
         .values({ projectRef: branch.project_ref, kind, dueAt: new Date('2100-01-01'), input: {} })
         .returning()
-      const path = `/v1/projects/${ref}`
-      const replies = await Promise.all([
-        owner.post(`${path}/pause`),
-        owner.post(`${path}/restart`),
-        owner.patch(`${path}/billing/addons`, { addon_type: 'compute_instance', addon_variant: 'ci_small' }),
-        owner.post(`${path}/database/backups/undo`, { name }),
-      ])
+      const replies = await changesOf(ref, name)
       await control.delete(projectTasks).where(eq(projectTasks.id, task?.id ?? ''))
-      const message = expect.stringContaining('a run of one of its branches is still reading it')
+      const message = expect.stringContaining('a run of a branch is still reading it')
       expect(replies).toMatchObject(Array(4).fill({ status: 409, body: { message } }))
-      expect(await owner.get(path)).toMatchObject({ body: { status: 'ACTIVE_HEALTHY' } })
+      expect(await owner.get(`/v1/projects/${ref}`)).toMatchObject({ body: { status: 'ACTIVE_HEALTHY' } })
     },
   )
+})
+
+describe('a branch that is read by its merge', () => {
+  it('keeps its database open', async () => {
+    const { owner } = organization
+    const own = branch.project_ref
+    const query = 'select pg_advisory_xact_lock(7)'
+    expect(await migrate(owner, own, query)).toMatchObject({ status: 200 })
+    const parent = await adminClient(ref)
+    await parent.query('select pg_advisory_lock(7)')
+    const merge = act(owner, branch, 'merge')
+    const waiting = `select from pg_locks where locktype = 'advisory' and objid = 7 and not granted`
+    await vi.waitFor(async () => expect((await parent.query(waiting)).rows).toEqual([{}]), { timeout: WAIT_MS })
+    const replies = await changesOf(own, 'merge')
+    await parent.end()
+    const message = expect.stringContaining('a run of a branch is still reading it')
+    expect(replies).toMatchObject(Array(4).fill({ status: 409, body: { message } }))
+    expect(await merge).toMatchObject({ migrate: 'EXITED', deploy: 'EXITED' })
+  })
 })
 
 describe('an endpoint below a project', () => {

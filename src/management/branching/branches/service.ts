@@ -10,12 +10,10 @@ import {
 import type { Ctx } from '../../../ctx.ts'
 import { jwtSecretOf, passwordOf } from '../../../model/secrets/project.ts'
 import {
-  actionRuns,
   BRANCH_COLUMNS,
   branches,
   type ProjectStatus,
   projects,
-  projectTasks,
   RELEASE_CHANNEL,
   type RunKind,
 } from '../../../model/tables/index.ts'
@@ -25,14 +23,13 @@ import { majorOf } from '../../projects/projects/convert.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { renameProject } from '../../projects/projects/rename-project.ts'
 import { changeStatus, lockStatus, requireStatus } from '../../projects/projects/status.ts'
-import { isOpenTask } from '../../projects/projects/tasks.ts'
-import { parseSettingsRow, type Reader, selectSettings } from '../../projects/settings/read-settings.ts'
+import { parseSettingsRow, selectSettings } from '../../projects/settings/read-settings.ts'
 import { publishBranchEvent } from './branch-events.ts'
 import { toBranch } from './convert.ts'
 import { rejectTakenName } from './create-branch.ts'
 import { requireMigration } from './migration-version.ts'
 import { requireNotifyUrl, setNotifyUrl } from './notify-url.ts'
-import { requireActiveParent } from './parent-project.ts'
+import { isReadByRun, requireActiveParent, requireNoReadingRun } from './parent-project.ts'
 import { isUnfinished, startRun } from './runs.ts'
 import type { UpdateBranch } from './schema.ts'
 
@@ -145,9 +142,7 @@ export async function startAction(
     // The parent is locked first, as in its deletion with its branches.
     requireActiveParent(await lockStatus(mutation, access.parentRef))
     const before = await requireStatus(mutation, project.ref, allowedStatuses)
-    if (kind !== 'merge' && (await isMerging(mutation.tx, access))) {
-      throw new ApiError('conflict.project_status', { detail: 'it is being merged' })
-    }
+    if (kind !== 'merge') await requireNoReadingRun(mutation, project.ref)
     const [branch] = await mutation.tx
       .update(branches)
       .set({ ...(kind !== 'merge' && { status: 'RUNNING_MIGRATIONS' as const }), updatedAt: ctx.now() })
@@ -165,32 +160,13 @@ export async function startAction(
   return { workflow_run_id: id, message: 'ok' }
 }
 
-/** Whether a merge reads the branch. The task of a merge belongs to the parent, so it does not block tasks of the branch. */
-async function isMerging(db: Reader, { id, parentRef }: BranchAccess): Promise<boolean> {
-  const open = await db
-    .select({ id: actionRuns.id })
-    .from(actionRuns)
-    .innerJoin(projectTasks, eq(projectTasks.id, actionRuns.taskId))
-    .where(
-      and(
-        // At most one task matches, and an index finds it.
-        eq(projectTasks.projectRef, parentRef),
-        isOpenTask,
-        eq(actionRuns.branchId, id),
-        eq(actionRuns.kind, 'merge'),
-      ),
-    )
-    .limit(1)
-  return open.length > 0
-}
-
 const MERGE_MS_MAX = 20_000
 const MERGE_POLL_MS = 250
 
 /** Waits for a running merge: clients reset a branch as soon as the parent has its migrations, which may be before the run ends. */
-async function waitForMerge({ db }: Ctx, access: BranchAccess): Promise<void> {
+async function waitForMerge({ db }: Ctx, { project: { ref } }: BranchAccess): Promise<void> {
   const until = Date.now() + MERGE_MS_MAX
-  while (Date.now() < until && (await isMerging(db, access))) await scheduler.wait(MERGE_POLL_MS)
+  while (Date.now() < until && (await isReadByRun(db, ref))) await scheduler.wait(MERGE_POLL_MS)
 }
 
 /** Requires a role in the parent: write access to the branch alone is not enough to merge it. */
