@@ -1,6 +1,6 @@
 import { eq, isNotNull } from 'drizzle-orm'
 import { projects } from '../model/tables/index.ts'
-import type { Db } from '../platform/db/client.ts'
+import type { Writer } from '../platform/db/client.ts'
 
 /** Stores the driver's state of each project; `undefined` = none. */
 export interface EngineStates<State> {
@@ -11,7 +11,7 @@ export interface EngineStates<State> {
 }
 
 /** Stores the states in the rows of `projects`, including those of removed projects. */
-export const engineStates = <State>(db: Db): EngineStates<State> => ({
+export const engineStates = <State>(db: Writer): EngineStates<State> => ({
   async read(ref) {
     const [row] = await db.select({ state: projects.engineState }).from(projects).where(eq(projects.ref, ref))
     return driverState<State>(row?.state)
@@ -32,12 +32,9 @@ interface WithReplicas {
   replicas?: { identifier: string; hasFailed?: boolean | undefined }[]
 }
 
-/** Records in the driver's state that a replica could not be created. */
-export async function failReplica<State extends WithReplicas>(
-  states: EngineStates<State>,
-  ref: string,
-  identifier: string,
-): Promise<void> {
+/** Records in the driver's state that a replica could not be created; it is listed until it is removed. */
+export async function failReplica(db: Writer, ref: string, identifier: string): Promise<void> {
+  const states = engineStates<WithReplicas>(db)
   const state = await states.read(ref)
   const replicas = state?.replicas?.map((each) =>
     each.identifier === identifier ? { ...each, hasFailed: true } : each,

@@ -175,8 +175,6 @@ export interface ReadReplicas {
   list(project: ConnectedProject): Replica[]
   /** Safe to repeat after a crash at any point. Rejects with `EngineRefusal` if a replica is not available. */
   add(ref: string, identifier: string, fence?: Fence): Promise<void>
-  /** Records that the replica could not be created; it is listed until it is removed. */
-  fail(ref: string, identifier: string): Promise<void>
   /** Succeeds if the replica does not exist. */
   remove(ref: string, identifier: string, fence?: Fence): Promise<void>
 }

@@ -1,4 +1,4 @@
-import { driverState, type EngineStates, failReplica } from '../driver-states.ts'
+import { driverState, type EngineStates } from '../driver-states.ts'
 import type { ReadReplicas } from '../engine.ts'
 import { Superseded } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
@@ -41,7 +41,6 @@ export function hostReplicas(access: HostAccess, states: EngineStates<HostState>
       })
     },
     add: (ref, identifier, fence) => changeReplica(ref, fence, { method: 'PUT', identifier }),
-    fail: (ref, identifier) => failReplica(states, ref, identifier),
     remove: (ref, identifier, fence) => changeReplica(ref, fence, { method: 'DELETE', identifier }),
   }
 }

@@ -1,6 +1,6 @@
 import { sessionsOf } from '../cluster-sessions.ts'
 import { diff } from '../diff/diff.ts'
-import { driverState, failReplica } from '../driver-states.ts'
+import { driverState } from '../driver-states.ts'
 import type { EngineHealth, ProjectEngine, ProjectSpec } from '../engine.ts'
 import { DATABASE_MISSING, EngineUnavailable } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
@@ -99,7 +99,6 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
           poolerHost: poolerHostOf(host),
         })),
       add: async (ref, identifier, fence) => addReplica(await startWork(neon, ref, fence), identifier),
-      fail: (ref, identifier) => failReplica(config.states, ref, identifier),
       remove: async (ref, identifier, fence) => removeReplica(await startWork(neon, ref, fence), identifier),
     },
     sizes: {

@@ -1,8 +1,8 @@
-import { and, eq } from 'drizzle-orm'
+import { and, eq, sql } from 'drizzle-orm'
 import pg from 'pg'
 import { beforeAll, expect, it, vi } from 'vitest'
-import { privateLinkAssociations, projectTasks } from '../../../src/model/tables/index.ts'
-import { control, newOrganization, type TestOrganization } from '../../support/api.ts'
+import { privateLinkAssociations, projects, projectTasks } from '../../../src/model/tables/index.ts'
+import { control, newOrganization, type TestOrganization, tick } from '../../support/api.ts'
 import { act, newBranch } from '../../support/branches.ts'
 import { newProject, ownerClient, runSql } from '../../support/projects.ts'
 import { WAIT_MS } from '../../support/wait.ts'
@@ -68,6 +68,24 @@ it('a project has a read replica in its own region, which follows it', async () 
   expect((await clock().patch(settings, { work_mem: '3MB' })).status).toBe(200)
   await vi.waitFor(async () => expect(await listed()).toEqual([]), { timeout: WAIT_MS, interval: 1_000 })
   await expect(new pg.Client({ connectionString }).connect()).rejects.toThrow(/not found/)
+})
+
+it('a replica whose consumer died in the last attempt has failed', async () => {
+  const identifier = `${ref}-rr-us-east-1-abcde`
+  const begun = JSON.stringify({ replicas: [{ identifier, isReady: false }] })
+  await control
+    .update(projects)
+    .set({ engineState: sql`${projects.engineState} || ${begun}::jsonb` })
+    .where(eq(projects.ref, ref))
+  expect(await listed()).toMatchObject([{ identifier, status: 'INIT_READ_REPLICA' }])
+  const died = { state: 'running', claim: crypto.randomUUID(), leaseUntil: new Date(0), dueAt: new Date(0) } as const
+  const input = { replica: identifier }
+  await control.insert(projectTasks).values({ projectRef: ref, kind: 'add_replica', input, attempts: 6, ...died })
+  await tick()
+  const failed = [{ identifier, status: 'INIT_READ_REPLICA_FAILED' }]
+  await vi.waitFor(async () => expect(await listed()).toMatchObject(failed), { timeout: WAIT_MS, interval: 1_000 })
+  expect((await replicas('remove', { database_identifier: identifier })).status).toBe(201)
+  await vi.waitFor(async () => expect(await listed()).toEqual([]), { timeout: WAIT_MS, interval: 1_000 })
 })
 
 it('the replicas of a branch are removed when it is reset, with their private-link associations', async () => {

@@ -1,6 +1,7 @@
 import { and, eq } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
+import { failReplica } from '../../../engine/driver-states.ts'
 import type { ProjectEngine } from '../../../engine/engine.ts'
 import { privateLinkAssociations, type RegionCode, type TaskKind } from '../../../model/tables/index.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
@@ -8,7 +9,6 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
-import { isFinal } from '../../projects/projects/task-end.ts'
 import { type Jobs, type Step, startTask } from '../../projects/projects/tasks.ts'
 import { endAssociations } from '../private-link/end-associations.ts'
 
@@ -46,14 +46,8 @@ async function start(ctx: Ctx, project: ProjectAccess, kind: TaskKind, replica: 
 
 const add: Step = {
   name: 'add_replica',
-  async run({ engine }, { task }, fence) {
-    const { projectRef, input } = task
-    const replicas = requireReplicas(engine)
-    await replicas.add(projectRef, input.replica ?? '', fence).catch(async (error) => {
-      if (isFinal(task, error)) await replicas.fail(projectRef, input.replica ?? '')
-      throw error
-    })
-  },
+  run: ({ engine }, { task: { projectRef, input } }, fence) =>
+    requireReplicas(engine).add(projectRef, input.replica ?? '', fence),
 }
 const remove: Step = {
   name: 'remove_replica',
@@ -63,7 +57,14 @@ const remove: Step = {
 
 /** These tasks leave the status of the project unchanged. */
 export const replicaJobs = {
-  add_replica: { steps: [add], done: {}, failed: () => ({}) },
+  add_replica: {
+    steps: [add],
+    done: {},
+    failed: () => ({}),
+    async ended({ tx }, { state, task: { projectRef, input } }) {
+      if (state === 'failed') await failReplica(tx, projectRef, input.replica ?? '')
+    },
+  },
   remove_replica: {
     steps: [remove],
     done: {},
