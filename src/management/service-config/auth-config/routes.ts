@@ -19,7 +19,7 @@ export const authConfigRoutes = [
     id: 'v1-update-auth-service-config',
     summary: "Update a project's Auth settings",
     description:
-      'Omitted settings stay unchanged; null resets a setting to its default. An empty `smtp_host` removes the mail server settings.',
+      'Omitted settings stay unchanged; null resets a setting to its default. An empty `smtp_host` removes the mail server settings. All are stored for an Auth server of your own: this installation runs none.',
     scope: 'auth:write',
     body: UpdateAuthConfig,
     bodySizeBytesMax: BODY_SIZE_BYTES_MAX,

@@ -15,7 +15,8 @@ export const ssoRoutes = [
   post('/v1/projects/{ref}/config/auth/sso/providers', {
     id: 'v1-create-a-sso-provider',
     summary: 'Create a SAML 2.0 identity provider',
-    description: 'Requires exactly one of `metadata_xml` and `metadata_url`.',
+    description:
+      'Requires exactly one of `metadata_xml` and `metadata_url`. The provider is only stored, for an Auth server of your own: this installation runs none.',
     scope: 'auth:write',
     body: CreateProvider,
     bodySizeBytesMax,
