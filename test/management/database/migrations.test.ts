@@ -1,6 +1,16 @@
+import { asc, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { auditLog } from '../../../src/model/tables/index.ts'
 import { onHost } from '../../instances.ts'
-import { type Caller, newApp, newMember, newOrganization, type TestOrganization, unhurried } from '../../support/api.ts'
+import {
+  type Caller,
+  control,
+  newApp,
+  newMember,
+  newOrganization,
+  type TestOrganization,
+  unhurried,
+} from '../../support/api.ts'
 import { extended } from '../../support/extended.ts'
 import { newProject, ownerClient, runSql, untilStatus } from '../../support/projects.ts'
 
@@ -296,6 +306,48 @@ describe('DELETE /v1/projects/{ref}/database/migrations', () => {
         body: { message: expect.stringContaining('query.gte') },
       })
     }
+  })
+})
+
+describe('the audit log', () => {
+  it('has one entry with the versions for each change of the history', async () => {
+    const project = await newProject(organization)
+    const entries = async () => {
+      const { action, detail, actorUserId } = auditLog
+      const rows = await control
+        .select({ action, detail, actorUserId })
+        .from(auditLog)
+        .where(eq(auditLog.projectRef, project))
+        .orderBy(asc(auditLog.createdAt), asc(auditLog.id))
+      return rows.filter(({ action }) => action.startsWith('migration.'))
+    }
+    const by = { actorUserId: organization.userId }
+    const keyed = { query: 'select 1', rollback: 'select 2', 'Idempotency-Key': 'one' }
+    for (const repeated of [keyed, keyed]) expect((await apply(repeated, { project })).status).toBe(200)
+    const version = await latest(project)
+    const applied = { action: 'migration.apply', detail: { version }, ...by }
+    expect(await entries()).toEqual([applied])
+
+    const record = { query: 'select 3', rollback: 'select 4' }
+    expect((await owner().put(path(project), record)).status).toBe(200)
+    const second = await latest(project)
+    expect((await owner().put(path(project), { ...record, 'Idempotency-Key': 'one' })).status).toBe(200)
+    const recorded = { action: 'migration.record', ...by }
+    const records = [
+      { ...recorded, detail: { version: second } },
+      { ...recorded, detail: { version } },
+    ]
+    expect(await entries()).toEqual([applied, ...records])
+
+    expect((await owner().patch(path(project, version), { name: 'named' })).status).toBe(200)
+    expect((await owner().patch(path(project, '1'), { name: 'named' })).status).toBe(404)
+    const updated = { action: 'migration.update', detail: { version }, ...by }
+    expect(await entries()).toEqual([applied, ...records, updated])
+
+    for (const from of [version, version])
+      expect((await owner().delete(`${path(project)}?gte=${from}`)).status).toBe(200)
+    const rolledBack = { action: 'migration.rollback', detail: { from: version, count: 2 }, ...by }
+    expect(await entries()).toEqual([applied, ...records, updated, rolledBack])
   })
 })
 

@@ -146,29 +146,40 @@ export interface NewMigration {
   idempotencyKey?: string | undefined
 }
 
-/** Runs and records a migration once per idempotency key. Returns false if the key belongs to other statements. */
-export const runMigration = (ctx: SystemCtx, database: Database, migration: NewMigration): Promise<boolean> =>
+/**
+ * Runs and records a migration once per idempotency key. Returns its version; null if an earlier request has run it, and undefined
+ * if the key belongs to other statements.
+ */
+export const runMigration = (
+  ctx: SystemCtx,
+  database: Database,
+  migration: NewMigration,
+): Promise<string | null | undefined> =>
   changeHistory(ctx, database, async (tx) => {
     const row = await toRow(ctx, tx, migration)
     const existing = await findByKey(tx, migration.idempotencyKey)
-    if (existing) return hasSameStatements(existing, row)
+    if (existing) return hasSameStatements(existing, row) ? null : undefined
     await insertMigration(tx, row)
     await tx.run(migration.statements)
-    return true
+    return row.version
   })
 
-/** Records a migration without running it, and replaces the record with the same idempotency key. */
-export const recordMigration = (ctx: SystemCtx, database: Database, migration: NewMigration): Promise<void> =>
+/** Records a migration without running it, and replaces the record with the same idempotency key. Returns its version. */
+export const recordMigration = (ctx: SystemCtx, database: Database, migration: NewMigration): Promise<string> =>
   changeHistory(ctx, database, async (tx) => {
     const row = await toRow(ctx, tx, migration)
     const existing = await findByKey(tx, migration.idempotencyKey)
-    if (!existing) return insertMigration(tx, row)
+    if (!existing) {
+      await insertMigration(tx, row)
+      return row.version
+    }
     await tx.rows(`UPDATE ${TABLE} SET statements = $2, name = $3, rollback = $4 WHERE version = $1`, [
       existing.version,
       row.statements,
       row.name,
       row.rollback,
     ])
+    return existing.version
   })
 
 /** Updates the name and the rollback; returns false if the version is not in the history. */
@@ -186,23 +197,27 @@ export const updateRecord = (
   })
 
 /**
- * Rolls back every migration from this version on, newest first, all or none. Returns the versions without a rollback, in
- * which case nothing happens. Versions are compared as text, as in lists.
+ * Rolls back every migration from this version on, newest first, all or none. Returns their number and the versions without a
+ * rollback, in which case nothing happens. Versions are compared as text, as in lists.
  */
-export const rollBack = (ctx: SystemCtx, database: Database, from: string): Promise<string[]> =>
+export const rollBack = (
+  ctx: SystemCtx,
+  database: Database,
+  from: string,
+): Promise<{ count: number; irreversible: string[] }> =>
   changeHistory(ctx, database, async (tx) => {
     const irreversible = await tx.rows<MigrationRow>(
       `SELECT version FROM ${TABLE} WHERE ${FROM_VERSION} AND rollback IS NULL ORDER BY version`,
       [from],
     )
-    if (irreversible.length > 0) return irreversible.map(({ version }) => version)
+    if (irreversible.length > 0) return { count: 0, irreversible: irreversible.map(({ version }) => version) }
     const undone = await tx.rows<MigrationRow>(
       `DELETE FROM ${TABLE} WHERE ${FROM_VERSION} RETURNING version, rollback`,
       [from],
     )
     undone.sort((a, b) => (a.version < b.version ? 1 : -1))
     for (const { rollback } of undone) await tx.run((rollback ?? []).flatMap((text) => splitStatements(text)))
-    return []
+    return { count: undone.length, irreversible: [] }
   })
 
 const FROM_VERSION = `version >= $1 AND version ~ '^[0-9]+$'`

@@ -4,6 +4,7 @@ import type { Ctx } from '../../../ctx.ts'
 import { splitStatements } from '../../../engine/split-statements.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
+import { mutate } from '../../kernel/mutate.ts'
 import { checkStatus } from '../../projects/projects/status.ts'
 import { throwApiError } from '../database/service.ts'
 import {
@@ -41,13 +42,15 @@ export async function getMigration(ctx: Ctx, project: ProjectAccess, version: st
 
 export async function createMigration(ctx: Ctx, project: ProjectAccess, request: Request): Promise<void> {
   const migration = toMigration(ctx, request)
-  const applied = await withDatabase(project, () => runMigration(ctx, project, migration))
-  if (!applied) throw new ApiError('conflict.idempotency_key')
+  const version = await withDatabase(project, () => runMigration(ctx, project, migration))
+  if (version === undefined) throw new ApiError('conflict.idempotency_key')
+  if (version !== null) await writeAuditEntry(ctx, project, 'apply', { version })
 }
 
 export async function upsertMigration(ctx: Ctx, project: ProjectAccess, request: Request): Promise<void> {
   const migration = toMigration(ctx, request)
-  await withDatabase(project, () => recordMigration(ctx, project, migration))
+  const version = await withDatabase(project, () => recordMigration(ctx, project, migration))
+  await writeAuditEntry(ctx, project, 'record', { version })
 }
 
 export async function updateMigration(
@@ -57,18 +60,28 @@ export async function updateMigration(
 ): Promise<void> {
   const found = await withDatabase(project, () => updateRecord(ctx, project, change))
   if (!found) throw new ApiError('not_found.migration')
+  await writeAuditEntry(ctx, project, 'update', { version: change.version })
 }
 
 const LISTED_MAX = 10
 
 export async function rollBackMigrations(ctx: Ctx, project: ProjectAccess, from: string): Promise<void> {
-  const irreversible = await withDatabase(project, () => rollBack(ctx, project, from))
+  const { count, irreversible } = await withDatabase(project, () => rollBack(ctx, project, from))
+  if (count > 0) await writeAuditEntry(ctx, project, 'rollback', { from, count })
   if (irreversible.length === 0) return
   const more = irreversible.length > LISTED_MAX ? ` and ${irreversible.length - LISTED_MAX} more` : ''
   throw new ApiError('bad_request.migration_without_rollback', {
     detail: `${irreversible.slice(0, LISTED_MAX).join(', ')}${more}; nothing was rolled back`,
   })
 }
+
+/** Writes the audit entry of a committed change. The change is in the database of the project, so no transaction has both. */
+const writeAuditEntry = (
+  ctx: Ctx,
+  project: ProjectAccess,
+  verb: 'apply' | 'record' | 'update' | 'rollback',
+  detail: Record<string, unknown>,
+): Promise<void> => mutate(ctx, ({ trace }) => trace({ project, action: `migration.${verb}`, detail }))
 
 async function withDatabase<Value>(project: ProjectAccess, work: () => Promise<Value>): Promise<Value> {
   checkStatus(project.status)
