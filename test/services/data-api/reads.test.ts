@@ -200,6 +200,15 @@ describe('embedding', () => {
     expect([linked.status, linked.body.code]).toEqual([400, 'PGRST200'])
   })
 
+  it('takes no table for a junction if one of its keys is unique', async () => {
+    await api.sql(`create table tenants (id int primary key);
+      create table orders (tenant int references tenants, id int, primary key (tenant, id));
+      create table order_details (tenant int references tenants, id int, primary key (tenant, id), foreign key (tenant, id) references orders);
+      insert into tenants values (1); insert into orders values (1, 2); insert into order_details values (1, 2)`)
+    const related = '/orders?select=id,tenants(id),order_details(id)'
+    expect(await get(related)).toEqual([{ id: 2, tenants: { id: 1 }, order_details: { id: 2 } }])
+  })
+
   it('filters, orders and limits embedded rows, and the rows that embed them', async () => {
     const nested = 'books.pages=gt.130&books.limit=1&order=id'
     expect(await get(`/authors?select=id,books(id)&${nested}`)).toEqual([

@@ -208,7 +208,10 @@ function relationshipsOfReference(reference: Reference): KeyRelationship[] {
   ]
 }
 
-/** References of one relation by foreign key, if the columns of the key are all part of the primary key. */
+/**
+ * References of one relation by foreign key, if the columns of the key are all part of the primary key. Unique keys
+ * make none, as in PostgREST: a row of their target has at most one row here, so it is linked to nothing by it.
+ */
 type Junction = readonly (readonly Reference[])[]
 
 function junctionsOf(references: readonly Reference[], primaryKeyOf: PrimaryKeyOf): Junction[] {
@@ -216,7 +219,9 @@ function junctionsOf(references: readonly Reference[], primaryKeyOf: PrimaryKeyO
   return [...bySource.values()].map((own) => {
     const [first] = own
     const key = new Set(first && primaryKeyOf(first.source))
-    const inKey = own.filter(({ columns }) => key.size > 0 && columns.every(([column]) => key.has(column)))
+    const inKey = own.filter(
+      ({ isUnique, columns }) => !isUnique && key.size > 0 && columns.every(([column]) => key.has(column)),
+    )
     return [...Map.groupBy(inKey, ({ constraint }) => constraint).values()]
   })
 }
