@@ -1,4 +1,6 @@
 import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { chooseRoutine } from '../../../src/services/data-api/plan/choose-routine.ts'
+import { keyOf, type Routine, type SchemaCache } from '../../../src/services/data-api/schema/types.ts'
 import { baseUrl } from '../../support/api.ts'
 import { newDataApi, type TestDataApi, writeOf } from '../../support/data-api.ts'
 import { exchange } from '../../support/storage.ts'
@@ -83,6 +85,23 @@ describe('a function', () => {
     const wrong = await api.json('/rpc/add?c=1')
     expect([wrong.status, wrong.body.code]).toEqual([404, 'PGRST202'])
     expect(wrong.body.message).toBe('Could not find the function public.add(c) in the schema cache')
+  })
+
+  it('is chosen without reading a long list of arguments for each overload', () => {
+    let reads = 0
+    class Names extends Array<string> {
+      override [Symbol.iterator]() {
+        reads += 1
+        return super[Symbol.iterator]()
+      }
+    }
+    const argumentNames = Names.from({ length: 200 }, (_, n) => `a${n}`)
+    const parameter = { name: 'a0', type: 'text', isOptional: true, isVariadic: false }
+    const routine = { schema: 'public', name: 'f', parameters: [parameter] } as Partial<Routine> as Routine
+    const cache = { functions: new Map([[keyOf(routine), Array(50).fill(routine)]]) } as Partial<SchemaCache>
+    const choose = () => chooseRoutine(cache as SchemaCache, { ...routine, argumentNames, payload: undefined })
+    expect(choose).toThrow('Could not find the function public.f')
+    expect(reads).toBeLessThan(5)
   })
 
   it('returns a value, a row, rows, or nothing', async () => {

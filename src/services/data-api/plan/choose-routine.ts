@@ -47,8 +47,9 @@ export function chooseRoutine(cache: SchemaCache, call: Call): Routine {
   })
 }
 
+/** Whether a call with these names, which are all different, fits the function. A body may have hundreds of thousands. */
 function fits({ parameters }: Routine, names: readonly string[]): boolean {
-  if (parameters.some(({ name }) => name === '')) return false
+  if (names.length > parameters.length || parameters.some(({ name }) => name === '')) return false
   const known = new Set(parameters.map(({ name }) => name))
   const given = new Set(names)
   return (
