@@ -635,6 +635,28 @@ describe('refusals', () => {
     expect((await api.json('/garlic')).body.hint).toBe("Perhaps you meant the table 'public.articles'")
   })
 
+  it('suggest nothing among more than 500 names', async () => {
+    const other = await newDataApi(
+      `do $$ begin for n in 1..501 loop execute format('create table shelf_%s (id int)', n); end loop; end $$`,
+    )
+    const hint = async () => (await other.json('/shelf_x')).body.hint
+    expect(await hint()).toBeNull()
+    await other.sql('drop table shelf_7')
+    expect(await hint()).toMatch(/^Perhaps you meant the table 'public.shelf_\d+'$/)
+  })
+
+  it('suggest nothing for a list of parameters that is too long', async () => {
+    const parameters = Array.from({ length: 5 }, (_, n) => `${'p'.repeat(50)}${n}`)
+    await api.sql(
+      `create function lengthy(${parameters.map((name) => `${name} int`)}) returns int language sql as 'select 1'`,
+    )
+    const call = await api.json(
+      '/rpc/lengthy',
+      writeOf('POST', Object.fromEntries(parameters.slice(1).map((p) => [p, 1]))),
+    )
+    expect([call.status, call.body.hint]).toEqual([404, null])
+  })
+
   it('shorten long names, and suggest nothing for them', async () => {
     const name = `book${'s'.repeat(10_000)}`
     const body = writeOf('POST', { [name]: 1 })

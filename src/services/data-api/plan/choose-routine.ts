@@ -80,8 +80,16 @@ function hintOf(cache: SchemaCache, { schema, name }: Name, names: readonly stri
     const close = suggest(known, name)
     return close === undefined ? null : `Perhaps you meant to call the function ${schema}.${close}`
   }
-  const signature = (list: readonly string[]) => `(${[...list].sort().join(', ')})`
-  const signatures = overloads.map(({ parameters }) => signature(parameters.map((parameter) => parameter.name)))
-  const close = suggest(signatures, signature(names))
+  if (names.length > PARAMETERS_MAX) return null
+  const close = suggest(signaturesOf(overloads), signatureOf(names))
   return close === undefined ? null : `Perhaps you meant to call the function ${schema}.${name}${close}`
+}
+
+/** Postgres allows no function more parameters. */
+const PARAMETERS_MAX = 100
+
+const signatureOf = (names: readonly string[]): string => `(${names.toSorted().join(', ')})`
+
+function* signaturesOf(overloads: readonly Routine[]): Generator<string> {
+  for (const { parameters } of overloads) yield signatureOf(parameters.map(({ name }) => name))
 }

@@ -1,9 +1,15 @@
 const GRAM_SIZES = [3, 2] as const
 const SIMILARITY_MIN = 0.33
+/** Limits for the work of a request, which may come from anybody. PostgREST has the first for tables. */
+const CANDIDATES_MAX = 500
+const LENGTH_MAX = 200
 
-/** The name most similar to a misspelt one, if any is similar enough. */
+/** The name most similar to a misspelt one, if any is similar enough. Too many or too long names are not compared. */
 export function suggest(names: Iterable<string>, wanted: string): string | undefined {
-  const candidates = [...new Set(names)].filter((name) => hasSimilarLength(name, wanted))
+  if (wanted.length > LENGTH_MAX) return undefined
+  const distinct = new Set<string>()
+  for (const name of names) if (distinct.add(name).size > CANDIDATES_MAX) return undefined
+  const candidates = [...distinct].filter((name) => name.length <= LENGTH_MAX && hasSimilarLength(name, wanted))
   if (candidates.length === 0) return undefined
   for (const size of GRAM_SIZES) {
     const own = gramsOf(wanted, size)
@@ -17,7 +23,7 @@ export function suggest(names: Iterable<string>, wanted: string): string | undef
   return undefined
 }
 
-/** Texts are at most as similar as their lengths. The check bounds the work for a long name in a request. */
+/** Texts are at most as similar as their lengths. */
 const hasSimilarLength = (a: string, b: string): boolean =>
   Math.min(a.length, b.length) >= SIMILARITY_MIN * Math.max(a.length, b.length)
 
