@@ -1,6 +1,8 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { planRead } from '../../../src/services/data-api/plan/read-plan.ts'
 import { parseQuery } from '../../../src/services/data-api/request/query-string.ts'
+import type { Introspection } from '../../../src/services/data-api/schema/introspection.ts'
+import { loadedSchemaOf } from '../../../src/services/data-api/schema/schema-cache.ts'
 import { type Column, keyOf, type SchemaCache, type Table } from '../../../src/services/data-api/schema/types.ts'
 import { VERSION } from '../../../src/services/data-api/schema/version.ts'
 import { Parameters } from '../../../src/services/data-api/sql/builder.ts'
@@ -554,6 +556,28 @@ describe('the schema', () => {
       ...[500, '54000', 'Views and junctions add more than 50000 relationships: nothing can be embedded'],
     ])
     expect((await other.json('/page_7?select=id')).body).toEqual([])
+  })
+
+  it('may have many foreign keys of a table, and many views of it and of one another', () => {
+    const numbers = Array.from({ length: 20_000 }, (_, at) => at + 10)
+    const found: Introspection = {
+      ...{ version: '', keys: [{ o: 2, primary: true, c: ['id'] }], routines: [], handlers: [], casts: [] },
+      tables: [2, ...numbers].map((o) => ({ o, s: 'public', n: `t${o}`, k: 'v', w: 0, c: [] })),
+      foreignKeys: numbers.map((at) => ({ n: `key_${at}`, o: 1, f: 2, c: ['user_id'], fc: ['id'] })),
+      // Each view has one column of the table that has the keys, and one of the view before it.
+      origins: numbers.flatMap((at) => [
+        [at, 1, 1, 2] as const,
+        [at, 2, at === 10 ? 1 : at - 1, at === 10 ? 3 : 2] as const,
+      ]),
+      names: [
+        [1, 'hidden', 'posts', ['user_id', 'text', 'at']],
+        [2, 'public', 't2', ['id']],
+        ...numbers.map((at) => [at, 'public', `t${at}`, ['text', 'at']] as const),
+      ],
+      ...{ timezones: [], settings: {}, roleSettings: {}, hasGeoJson: false },
+    }
+    const loaded = loadedSchemaOf(JSON.stringify(found)) as SchemaCache
+    expect(loaded.relationships?.get(keyOf({ schema: 'public', name: 't2' }))).toEqual([])
   })
 
   it('may have many views of the target of a key of one table', async () => {

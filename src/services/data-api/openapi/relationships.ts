@@ -34,7 +34,7 @@ export function relate(catalogue: Catalogue): RelatedRelation[] {
     isExposed: (name: Parameters<typeof keyOf>[0]) => own.has(keyOf(name)),
   }
   for (const ends of endsOf(catalogue, exposed)) {
-    throughViews += Math.max(0, ends.sources.length * ends.targets.length - 1)
+    throughViews += ends.pairsOfViews
     if (throughViews > THROUGH_VIEWS_MAX) throw new TooManyRelationships()
     for (const { constraint, source, target, columns, isUnique } of referencesBetween(ends)) {
       addTo(found, keyOf(source), {

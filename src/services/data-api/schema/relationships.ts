@@ -34,15 +34,19 @@ export function viewOrigins({ origins, names }: Pick<Links, 'origins' | 'names'>
   const relations = new Map(names.map(([oid, schema, name, columns]) => [oid, { schema, name, columns }]))
   const columnOf = (oid: number, number: number) => relations.get(oid)?.columns[number - 1] ?? undefined
   const direct = new Map(origins.map(([view, column, relation, source]) => [`${view} ${column}`, { relation, source }]))
+  const found = new Map<string, { relation: number; source: number } | undefined>()
   /** Undefined for a column of a view that was replaced by a query of itself. */
   const sourceOf = (view: number, column: number) => {
-    const visited = new Set<object>()
-    let at = { relation: view, source: column }
-    for (let next = direct.get(`${view} ${column}`); next; next = direct.get(`${next.relation} ${next.source}`)) {
-      if (visited.has(next)) return undefined
-      visited.add(next)
-      at = next
+    const passed: string[] = []
+    let key = `${view} ${column}`
+    let at = found.get(key)
+    for (let next = direct.get(key); next && !found.has(key); next = direct.get(key)) {
+      found.set(key, undefined)
+      passed.push(key)
+      key = `${next.relation} ${next.source}`
+      at = found.has(key) ? found.get(key) : next
     }
+    for (const each of passed) found.set(each, at)
     return at
   }
   const views = new Map<number, Map<number, Map<number, string[]>>>()
@@ -52,7 +56,7 @@ export function viewOrigins({ origins, names }: Pick<Links, 'origins' | 'names'>
     if (name === undefined || !at) continue
     const tables = views.get(view) ?? new Map<number, Map<number, string[]>>()
     const columns = tables.get(at.relation) ?? new Map<number, string[]>()
-    columns.set(at.source, [...(columns.get(at.source) ?? []), name])
+    addTo(columns, at.source, name)
     tables.set(at.relation, columns)
     views.set(view, tables)
   }
@@ -92,28 +96,48 @@ interface Side {
   isView: boolean
 }
 
-/** The relations that have these columns of a table: the table, and its views. */
-function sidesOf(
-  origins: ViewOrigins,
-  viewsOf: ReadonlyMap<number, readonly number[]>,
-  oid: number,
-  columns: readonly string[],
-) {
-  const table = origins.nameOf(oid)
-  const sides: Side[] = table ? [{ name: table, columns, isView: false }] : []
-  const numbers = columns.map((column) => origins.numberOf(oid, column))
-  for (const view of viewsOf.get(oid) ?? []) {
-    const name = origins.nameOf(view)
-    const inView = origins.views.get(view)?.get(oid)
-    if (!name || !inView) continue
-    for (const names of namesInView(inView, numbers)) sides.push({ name, columns: names, isView: true })
-  }
-  return sides
-}
-
 interface Exposed {
   origins: ViewOrigins
   isExposed(relation: Name): boolean
+}
+
+interface View {
+  name: Name
+  /** Its names for the columns of one table. */
+  columns: ReadonlyMap<number, readonly string[]>
+}
+
+const columnKey = (table: number, number: number): string => `${table} ${number}`
+
+/** The exposed views that have a column of a table. */
+function viewsByColumn({ origins, isExposed }: Exposed): ReadonlyMap<string, readonly View[]> {
+  const found = new Map<string, View[]>()
+  for (const [view, tables] of origins.views) {
+    const name = origins.nameOf(view)
+    if (!name || !isExposed(name)) continue
+    for (const [table, columns] of tables)
+      for (const number of columns.keys()) addTo(found, columnKey(table, number), { name, columns })
+  }
+  return found
+}
+
+/** The exposed relations that have these columns of a table: the table, and its views. */
+function sidesOf(
+  { origins, isExposed }: Exposed,
+  views: ReadonlyMap<string, readonly View[]>,
+  oid: number,
+  columns: readonly string[],
+): Side[] {
+  const table = origins.nameOf(oid)
+  const sides: Side[] = table && isExposed(table) ? [{ name: table, columns, isView: false }] : []
+  const numbers = columns.map((column) => origins.numberOf(oid, column))
+  const lists = numbers.map((number) => views.get(columnKey(oid, number)) ?? [])
+  // A view with all columns is in each list. The shortest one bounds the work for a table with thousands of keys and of views.
+  const [shortest = []] = lists.sort((a, b) => a.length - b.length)
+  for (const view of shortest)
+    for (const names of namesInView(view.columns, numbers))
+      sides.push({ name: view.name, columns: names, isView: true })
+  return sides
 }
 
 /** The relations between which a foreign key is a relationship: its two tables and their views. */
@@ -122,18 +146,20 @@ interface Ends {
   isUnique: boolean
   sources: readonly Side[]
   targets: readonly Side[]
+  /** The number of their pairs beside that of the two tables. A side without exposed relations counts as one, to bound the work for its keys too. */
+  pairsOfViews: number
 }
 
 /** The exposed relations at the ends of each foreign key. Pairs of them can be far more than there are views. */
-export function* endsOf({ keys, foreignKeys }: Links, { origins, isExposed }: Exposed): Generator<Ends> {
-  const viewsOf = new Map<number, number[]>()
-  for (const [view, tables] of origins.views) for (const table of tables.keys()) addTo(viewsOf, table, view)
-  const sides = (oid: number, columns: readonly string[]) =>
-    sidesOf(origins, viewsOf, oid, columns).filter(({ name }) => isExposed(name))
+export function* endsOf({ keys, foreignKeys }: Links, exposed: Exposed): Generator<Ends> {
+  const views = viewsByColumn(exposed)
   const textOf = (oid: number, columns: readonly string[]) => `${oid} ${[...columns].sort().join('\0')}`
   const uniques = new Set(keys.map(({ o, c }) => textOf(o, c)))
-  for (const { n, o, f, c, fc } of foreignKeys)
-    yield { constraint: n, isUnique: uniques.has(textOf(o, c)), sources: sides(o, c), targets: sides(f, fc) }
+  for (const { n, o, f, c, fc } of foreignKeys) {
+    const [sources, targets] = [sidesOf(exposed, views, o, c), sidesOf(exposed, views, f, fc)]
+    const pairsOfViews = Math.max(1, sources.length) * Math.max(1, targets.length) - 1
+    yield { constraint: n, isUnique: uniques.has(textOf(o, c)), sources, targets, pairsOfViews }
+  }
 }
 
 /** All pairs of a source and a target. */
@@ -166,8 +192,8 @@ export function relationshipsOf(
   const references: Reference[] = []
   let added = 0
   for (const ends of endsOf(links, exposed)) {
-    const { sources, targets } = ends
-    added += 2 * Math.max(0, sources.length * targets.length - 1)
+    const { sources, targets, pairsOfViews } = ends
+    added += 2 * pairsOfViews
     if (added > ADDED_RELATIONSHIPS_MAX) return undefined
     for (const { name } of [...sources, ...targets]) relationships.set(keyOf(name), [])
     references.push(...referencesBetween(ends))
