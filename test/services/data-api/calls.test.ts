@@ -104,6 +104,16 @@ describe('a function', () => {
     expect(reads).toBeLessThan(5)
   })
 
+  it('is not chosen without its variadic parameter, unless it has a default', async () => {
+    await api.sql(`create function tag(a int) returns text language sql as $$ select 'one' $$;
+      create function tag(a int, variadic rest text[]) returns text language sql as $$ select 'list' $$;
+      create function tags(variadic rest text[] default '{}') returns text language sql as $$ select 'default' $$`)
+    expect(await call('tag?a=1')).toBe('one')
+    expect(await call('tag?a=1&rest=x')).toBe('list')
+    expect(await call('tags')).toBe('default')
+    expect((await api.json('/rpc/total')).body.code).toBe('PGRST202')
+  })
+
   it('returns a value, a row, rows, or nothing', async () => {
     expect(await call('thing')).toEqual({ id: 1, name: 'one' })
     expect(await call('numbers')).toEqual([1, 2])

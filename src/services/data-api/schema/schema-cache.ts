@@ -171,6 +171,6 @@ function parametersOf({ names, modes, types, defaults }: FoundRoutine): Paramete
   const inputs = allModes.flatMap((mode, index) => ('iobv'.includes(mode) && mode !== 'o' ? [{ mode, index }] : []))
   return inputs.map(({ mode, index }, at) => ({
     ...{ name: names?.[index] ?? '', type: types[at] ?? 'text', isVariadic: mode === 'v' },
-    isOptional: at >= types.length - defaults || mode === 'v',
+    isOptional: at >= types.length - defaults,
   }))
 }
