@@ -49,6 +49,14 @@ describe('the selected columns', () => {
   })
 })
 
+it('reads fields of what a function of the row returns, be it a row or JSON', async () => {
+  await api.sql(`create type place as (city text); create function place(authors) returns place language sql stable as
+      $$ select row(upper($1.name))::place $$;
+    create function about(authors) returns json language sql stable as $$ select json_build_object('name', $1.name) $$`)
+  const query = 'select=place->>city,about->>name&place->>city=eq.ADA&order=place->>city'
+  expect(await get(`/authors?${query}`)).toEqual([{ city: 'ADA', name: 'Ada' }])
+})
+
 it('selects as many columns as fit into an address', async () => {
   const fields = Array.from({ length: 900 }, (_, n) => `c${n}:id`)
   const [row] = await get(`/books?id=eq.1&select=${fields}`)

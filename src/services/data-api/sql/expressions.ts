@@ -13,8 +13,8 @@ export function fieldSql(params: Parameters, node: Pick<ReadNode, 'alias' | 'tab
   const column = name === '*' ? `${quote(node.alias)}.*` : `${quote(node.alias)}.${quote(name)}`
   if (path.length === 0) return column
   const type = node.table?.columns.get(name)?.type
-  // A field that is no column of its table is a function of the row, which must return JSON. Without a table, the type is unknown.
-  const isJson = type === undefined ? node.table !== undefined : JSON_TYPES.includes(type)
+  // The type is unknown if a function of the row, or the called function, returns the value.
+  const isJson = type !== undefined && JSON_TYPES.includes(type)
   const json = isJson ? column : `to_jsonb(${column})`
   const steps = path.map(({ asText, key }) => {
     const operand = typeof key === 'number' ? params.addTyped(String(key), 'int') : params.addTyped(key, 'text')
