@@ -1,7 +1,7 @@
 import { type ApiRequest, type Compiled, mediaOf, planRows, type ResultRow } from './compile.ts'
 import { requireTable, SOURCE } from './compile-read.ts'
 import { requestError } from './data-api-error.ts'
-import { NO_CHILDREN, type ReadNode } from './plan/read-plan.ts'
+import { hasAggregates, NO_CHILDREN, type ReadNode } from './plan/read-plan.ts'
 import { writeForm } from './request/form-encoding.ts'
 import { isSingular, type Media } from './request/media-types.ts'
 import type { JsonPayload, Payload } from './request/payload.ts'
@@ -37,7 +37,8 @@ export function compileWrite(request: ApiRequest, cache: SchemaCache): Compiled 
   const { preferences } = request
   const result = resultSql(params, {
     ...{ media: write.media, source, isEmpty: preferences.return !== 'representation' },
-    checks: checksOf(write),
+    // An embedded resource with `!inner` leaves changed rows out of the reply.
+    checks: { ...checksOf(write), changed: returned.isRead ? SOURCE : undefined, isGrouped: hasAggregates(write.node) },
     more: `, ${UPDATED_ROWS} AS updated${returned.location}`,
   })
   return {

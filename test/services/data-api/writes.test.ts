@@ -351,6 +351,42 @@ describe('a change that must not stand', () => {
     expect(unknown.body).toMatchObject({ code: 'PGRST122', details: 'Invalid preferences: nonsense' })
   })
 
+  it('is rolled back by its number of changed rows, also if the reply has fewer', async () => {
+    const [a, b] = [newId(), newId()]
+    await api.json(
+      '/items',
+      writeOf(
+        'POST',
+        [
+          { id: a, maker_id: 1 },
+          { id: b, maker_id: null },
+        ],
+        '',
+      ),
+    )
+    const path = `/items?id=in.(${a},${b})&select=id,makers!inner(name)`
+    const limited = writeOf('DELETE', undefined, 'return=representation,handling=strict,max-affected=1')
+    const strict = await api.json(path, limited)
+    expect([strict.status, strict.body.code, strict.body.details]).toEqual([
+      400,
+      'PGRST124',
+      'The query affects 2 rows',
+    ])
+    const object = { accept: 'application/vnd.pgrst.object+json', prefer: 'return=representation' }
+    const one = await api.json(path, { method: 'DELETE', headers: object })
+    expect([one.status, one.body.code, one.body.details]).toEqual([406, 'PGRST116', 'The result contains 2 rows'])
+    const none = await api.json(path.replace(`${a},`, ''), { method: 'DELETE', headers: object })
+    expect([none.status, none.body.code, none.body.details]).toEqual([406, 'PGRST116', 'The result contains 0 rows'])
+    expect([(await rowOf(a)).id, (await rowOf(b)).id]).toEqual([a, b])
+    const put = await api.json(`/items?id=eq.${b}&select=id,makers!inner(name)`, writeOf('PUT', { id: b }))
+    expect([put.status, put.body]).toEqual([200, []])
+    await api.sql('alter database postgres set pgrst.db_aggregates_enabled = true')
+    const counted = `/items?id=in.(${a},${b})&select=count()`
+    expect((await api.json(counted, limited)).body.code).toBe('PGRST124')
+    expect((await api.json(counted, { method: 'DELETE', headers: object })).body).toEqual({ count: 2 })
+    await api.sql('alter database postgres reset pgrst.db_aggregates_enabled')
+  })
+
   it('is refused with the code that Postgres gives, also if it looks like that of a failed connection', async () => {
     await api.sql(`create view prices as select maker_id, max(price) from items group by maker_id;
       create function refuse_with(code text) returns void language plpgsql as $$ begin

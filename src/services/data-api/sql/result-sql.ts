@@ -21,6 +21,10 @@ export interface Checks {
   /** There must be exactly one row, which the URL of a PUT names. */
   matchesUrl?: boolean
   affectedMax?: number | undefined
+  /** The common table expression of the changed rows, if the rows of the reply may be fewer. */
+  changed?: string | undefined
+  /** Whether a row of the reply stands for several rows. */
+  isGrouped?: boolean
 }
 
 /**
@@ -30,12 +34,14 @@ export interface Checks {
 export const requireVersion = (params: Parameters, version: string, expected: string): string =>
   `CASE WHEN ${version} = ${params.addTyped(expected, 'text')} THEN 0 ELSE ${failure(params, 'schema', version)} END`
 
-function checksSql(params: Parameters, { isSingular, matchesUrl, affectedMax }: Checks): string {
+function checksSql(params: Parameters, { isSingular, matchesUrl, affectedMax, changed, isGrouped }: Checks): string {
   const rows = 'count(pgrst_row.*)'
+  const all = changed === undefined ? rows : `(SELECT count(*) FROM ${changed})`
+  const unlessOne = (check: string, count: string) => `WHEN ${count} <> 1 THEN ${failure(params, check, count)}`
   const cases = [
-    ...(matchesUrl ? [`WHEN ${rows} <> 1 THEN ${failure(params, 'url', rows)}`] : []),
-    ...(isSingular ? [`WHEN ${rows} <> 1 THEN ${failure(params, 'rows', rows)}`] : []),
-    ...(affectedMax === undefined ? [] : [`WHEN ${rows} > ${affectedMax} THEN ${failure(params, 'affected', rows)}`]),
+    ...(matchesUrl ? [unlessOne('url', all)] : []),
+    ...(isSingular ? [...new Set(isGrouped ? [rows] : [all, rows])].map((count) => unlessOne('rows', count)) : []),
+    ...(affectedMax === undefined ? [] : [`WHEN ${all} > ${affectedMax} THEN ${failure(params, 'affected', all)}`]),
   ]
   return cases.length === 0 ? '' : `, CASE ${cases.join(' ')} END AS checked`
 }
