@@ -226,6 +226,8 @@ function settingsOf(
     ...compiled.settings,
     ...(timezone !== undefined && { timezone }),
     ...(compiled.isReadOnly && { transaction_read_only: 'on' }),
+    // The reply is decoded from this form.
+    ...(compiled.media.format === 'custom' && { bytea_output: 'hex' }),
   }
 }
 

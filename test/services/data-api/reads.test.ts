@@ -465,6 +465,18 @@ describe('media types of the project', () => {
     expect([...new Uint8Array(await response.arrayBuffer())]).toEqual([1, 2, 3])
     expect(await get('/shelves?select=id&id=eq.1')).toEqual([{ id: 1 }])
   })
+
+  it('are binary whatever form the role of the caller gives to bytes', async () => {
+    await api.sql(`alter role service_role set bytea_output = 'escape'; create domain "image/png" as bytea;
+      create function image() returns "image/png" language sql stable as $$ select '\\x89504e470d'::"image/png" $$`)
+    const bytesOf = async (path: string) => {
+      const response = await api.send(api.keys.service, path, { headers: { accept: 'image/png' } })
+      return [...new Uint8Array(await response.arrayBuffer())]
+    }
+    expect(await bytesOf('/shelves?order=id')).toEqual([1, 2, 3])
+    expect(await bytesOf('/rpc/image')).toEqual([0x89, 0x50, 0x4e, 0x47, 0x0d])
+    await api.sql('alter role service_role reset bytea_output')
+  })
 })
 
 describe('the schema', () => {
