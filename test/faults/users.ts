@@ -53,6 +53,14 @@ function isExpected({ faultedAt }: Instance, error: unknown): boolean {
   return describeError(error).includes('lock timeout')
 }
 
+let users = 0
+
+/**
+ * A user for each request: isolates of the simulation share their memory, in which the sessions of a killed one would go on counting
+ * for its user.
+ */
+const newUserId = () => `00000000-0000-4000-8000-${String(users++).padStart(12, '0')}`
+
 interface Options {
   world: World
   database: Database
@@ -73,7 +81,7 @@ export function createUsers({ world, database, installation, endpoints }: Option
       kind: 'user',
       token: '',
       tokenId: '00000000-0000-4000-8000-000000000001',
-      userId: '00000000-0000-4000-8000-000000000002',
+      userId: newUserId(),
       username: 'user',
       primaryEmail: 'user@example.com',
       isDisabled: false,
