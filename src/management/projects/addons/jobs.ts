@@ -1,3 +1,4 @@
+import { EngineRefusal } from '../../../engine/engine-errors.ts'
 import { checkHealth } from '../projects/jobs.ts'
 import { type Jobs, PermanentError, type Step } from '../projects/tasks.ts'
 
@@ -15,7 +16,7 @@ export const addonJobs = {
   resize: {
     steps: [resize, checkHealth],
     done: { status: 'ACTIVE_HEALTHY' },
-    // The server may have restarted and not answered since; `recoverProjects` reports the project as healthy once it answers.
-    failed: () => ({ status: 'ACTIVE_UNHEALTHY' }),
+    // A refusal changes nothing. Else the server may have restarted and not answered since: `recoverProjects` asks it again.
+    failed: (_task, error) => ({ status: error instanceof EngineRefusal ? 'ACTIVE_HEALTHY' : 'ACTIVE_UNHEALTHY' }),
   },
 } satisfies Partial<Jobs>
