@@ -531,7 +531,7 @@ describe('the driver with several hosts', () => {
     const { backups, copy, pointInTime, replicas } = createHostEngine({
       ...{ hosts: oneHost(addressOf('held', host)), states: engineStates, egress },
     })
-    // Nobody can open a session while this lock is held.
+    // This lock keeps every new session waiting.
     const admin = await openAdmin(join(host.run, parent), 'postgres')
     await admin.rows('BEGIN; LOCK pg_catalog.pg_authid')
     const outcomes = Promise.allSettled([
