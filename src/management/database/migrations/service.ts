@@ -44,13 +44,13 @@ export async function createMigration(ctx: Ctx, project: ProjectAccess, request:
   const migration = toMigration(ctx, request)
   const version = await withDatabase(project, () => runMigration(ctx, project, migration))
   if (version === undefined) throw new ApiError('conflict.idempotency_key')
-  if (version !== null) await writeAuditEntry(ctx, project, 'apply', { version })
+  if (version !== null) await traceChange(ctx, project, 'apply', { version })
 }
 
 export async function upsertMigration(ctx: Ctx, project: ProjectAccess, request: Request): Promise<void> {
   const migration = toMigration(ctx, request)
   const version = await withDatabase(project, () => recordMigration(ctx, project, migration))
-  await writeAuditEntry(ctx, project, 'record', { version })
+  await traceChange(ctx, project, 'record', { version })
 }
 
 export async function updateMigration(
@@ -60,14 +60,14 @@ export async function updateMigration(
 ): Promise<void> {
   const found = await withDatabase(project, () => updateRecord(ctx, project, change))
   if (!found) throw new ApiError('not_found.migration')
-  await writeAuditEntry(ctx, project, 'update', { version: change.version })
+  await traceChange(ctx, project, 'update', { version: change.version })
 }
 
 const LISTED_MAX = 10
 
 export async function rollBackMigrations(ctx: Ctx, project: ProjectAccess, from: string): Promise<void> {
   const { count, irreversible } = await withDatabase(project, () => rollBack(ctx, project, from))
-  if (count > 0) await writeAuditEntry(ctx, project, 'rollback', { from, count })
+  if (count > 0) await traceChange(ctx, project, 'rollback', { from, count })
   if (irreversible.length === 0) return
   const more = irreversible.length > LISTED_MAX ? ` and ${irreversible.length - LISTED_MAX} more` : ''
   throw new ApiError('bad_request.migration_without_rollback', {
@@ -76,7 +76,7 @@ export async function rollBackMigrations(ctx: Ctx, project: ProjectAccess, from:
 }
 
 /** Writes the audit entry of a committed change. The change is in the database of the project, so no transaction has both. */
-const writeAuditEntry = (
+const traceChange = (
   ctx: Ctx,
   project: ProjectAccess,
   verb: 'apply' | 'record' | 'update' | 'rollback',
