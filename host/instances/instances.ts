@@ -308,7 +308,7 @@ export class InstancePool implements Instances {
   }
 
   /** Returns the data folder and facts with which settings of the instance are tried before it gets them. */
-  async trialOf({ record: { major } }: Instance): Promise<Trial> {
+  async trialOf({ record: { major } }: Pick<Instance, 'record'>): Promise<Trial> {
     return { folder: await this.#templateOf(major), facts: this.#facts }
   }
 

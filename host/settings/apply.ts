@@ -4,7 +4,7 @@ import { settingText } from '../../src/engine/settings.ts'
 import { type Instance, type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
 import { listAllSlots, listSlots } from '../replicas/slots.ts'
 import { configurationOf, SLOTS_DEFAULT } from './configuration.ts'
-import { factsOf, type Trial, tryConfiguration } from './configuration-trial.ts'
+import { factsOf, type Subject, type Trial, tryConfiguration } from './configuration-trial.ts'
 import { refusalReason } from './owner-settings.ts'
 import { requireOffered } from './sizes.ts'
 
@@ -20,14 +20,29 @@ type Restart = boolean | 'always'
 /** Replaces the owner's settings, or changes nothing. Throws `Refused` if Postgres would not start. */
 export async function applySettings(instance: Instance, requested: SettingsChange, trial: Trial): Promise<void> {
   const { set, restart = true } = requested
-  const { libraries = [] } = instance.programs
-  const refusals = Object.keys(set).flatMap((setting) => {
+  requireAllowed(Object.keys(set), instance)
+  const settings = Object.fromEntries(Object.entries(set).map(([name, value]) => [name, settingText(value)]))
+  await change(instance, { settings }, { trial, restart })
+}
+
+/** Throws `Refused` if this host would not accept the size and the settings of a new instance. */
+export async function checkNew({ record, ...rest }: Subject, trial: Trial): Promise<void> {
+  requireOffered(record.size, trial.facts.memoryBytes)
+  const changed = Object.keys(record.settings)
+  if (changed.length === 0) return
+  requireAllowed(changed, rest)
+  await tryConfiguration({ ...rest, record: { ...record, settings: {} } }, { record, changed }, trial)
+}
+
+function requireAllowed(
+  settings: readonly string[],
+  { programs: { libraries = [] } }: Pick<Subject, 'programs'>,
+): void {
+  const refusals = settings.flatMap((setting) => {
     const reason = refusalReason(setting, libraries)
     return reason ? [{ setting, reason }] : []
   })
   if (refusals.length > 0) throw new Refused(refusals)
-  const settings = Object.fromEntries(Object.entries(set).map(([name, value]) => [name, settingText(value)]))
-  await change(instance, { settings }, { trial, restart })
 }
 
 /** Changes the size like `applySettings`. The owner's settings still override those of the size. */
@@ -82,7 +97,7 @@ async function requireRoomForSlots(
   if (refusals.length > 0) throw new Refused(refusals)
 }
 
-function changedBetween(before: InstanceRecord, after: InstanceRecord, instance: Instance, trial: Trial): string[] {
+function changedBetween(before: InstanceRecord, after: InstanceRecord, instance: Subject, trial: Trial): string[] {
   const [old, now] = [before, after].map((record) => configurationOf(record, factsOf(instance, trial)))
   const names = new Set([...Object.keys(old ?? {}), ...Object.keys(now ?? {})])
   // Settings of the owner come first, because others are derived from them.

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Account, initdbAccount } from '../accounts.ts'
 import { ownAll } from '../instances/files.ts'
-import { type Instance, type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
+import { type InstanceRecord, InstanceUnavailable, type Programs, Refused } from '../instances/types.ts'
 import { type ConfigurationFacts, renderConfiguration } from './configuration.ts'
 import { sizeNamed } from './sizes.ts'
 
@@ -15,10 +15,16 @@ export interface Trial {
   facts: Pick<ConfigurationFacts, 'memoryBytes' | 'isDurable' | 'isArchiving'>
 }
 
-export const factsOf = (instance: Instance, { facts }: Trial): ConfigurationFacts => ({
+/** An instance as far as its configuration depends on it. */
+export interface Subject extends Pick<ConfigurationFacts, 'paths'> {
+  record: InstanceRecord
+  programs: Programs
+}
+
+export const factsOf = ({ paths, programs }: Subject, { facts }: Trial): ConfigurationFacts => ({
   ...facts,
-  paths: instance.paths,
-  programs: instance.programs,
+  paths,
+  programs,
 })
 
 interface Candidate {
@@ -28,7 +34,7 @@ interface Candidate {
 }
 
 /** Throws `Refused` if a server with the candidate's configuration would not start. */
-export async function tryConfiguration(instance: Instance, candidate: Candidate, trial: Trial): Promise<void> {
+export async function tryConfiguration(instance: Subject, candidate: Candidate, trial: Trial): Promise<void> {
   const scratch = await mkdtemp(join(tmpdir(), 'pilothouse-trial-'))
   const place = { account: await initdbAccount(), folder: join(scratch, 'data') }
   try {
@@ -49,7 +55,7 @@ interface Place {
   folder: string
 }
 
-async function tryIn(place: Place, instance: Instance, { record, changed }: Candidate, trial: Trial): Promise<void> {
+async function tryIn(place: Place, instance: Subject, { record, changed }: Candidate, trial: Trial): Promise<void> {
   const start = createTester(place, instance, trial)
   const failure = await start(record, (megabytes) => refuseBeyondSize(megabytes, record, changed))
   if (failure === undefined) return
@@ -64,7 +70,7 @@ async function tryIn(place: Place, instance: Instance, { record, changed }: Cand
  * Returns a function that tests a record. It resolves to the errors of Postgres, or to undefined if a server would start.
  * `checkMemory` may refuse the shared memory before it is mapped.
  */
-function createTester({ account, folder }: Place, instance: Instance, trial: Trial) {
+function createTester({ account, folder }: Place, instance: Subject, trial: Trial) {
   const program = join(instance.programs.bin, 'postgres')
   // The account may be unable to enter the parents of the folder, but a process can always use its working directory.
   const data = process.platform === 'linux' ? '/proc/self/cwd' : folder

@@ -9,7 +9,7 @@ export interface ConfigurationFacts {
   isDurable: boolean
   /** Whether the host has an archive for finished WAL segments. */
   isArchiving: boolean
-  paths: Pick<InstancePaths, 'socket' | 'wal'>
+  paths: Pick<InstancePaths, 'socket'>
   programs: Pick<Programs, 'major' | 'libraries'>
 }
 

@@ -2,7 +2,7 @@ import type { DatabaseBackups } from './backup.ts'
 import type { Fence } from './fence.ts'
 import type { TemporaryLogins } from './logins.ts'
 import type { DatabaseLogs } from './logs.ts'
-import type { DatabaseSettings } from './settings.ts'
+import type { Configuration, DatabaseSettings } from './settings.ts'
 import type { SplitStatement } from './split-statements.ts'
 import type { PostgresUpgrades } from './upgrades.ts'
 
@@ -206,11 +206,13 @@ export interface ProjectMoves {
   listSealed(): Promise<{ ref: string; host: string; hasArrived: boolean }[]>
 }
 
-interface MoveRequest {
+export interface MoveRequest {
   spec: ProjectSpec
   from: string
   to: string
   isPaused: boolean
+  /** The settings that the project has chosen; the target host may refuse them. */
+  configuration: Configuration
   /** The source host is lost: restore from its archive alone. */
   isSourceLost: boolean
 }

@@ -3,7 +3,7 @@ import { rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { eq, sql } from 'drizzle-orm'
+import { and, eq, sql } from 'drizzle-orm'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { freePort } from '../../dev/ports.ts'
@@ -19,7 +19,7 @@ import type { HostAddress, HostDirectory } from '../../src/engine/host/directory
 import { createHostEngine } from '../../src/engine/host/host.ts'
 import type { HostState } from '../../src/engine/host/project-host.ts'
 import { loginRole } from '../../src/engine/logins.ts'
-import { privateLinkAssociations, projects } from '../../src/model/tables/index.ts'
+import { privateLinkAssociations, projectSettings, projects } from '../../src/model/tables/index.ts'
 import { oneHost } from '../engine/host-engine.ts'
 import { newRef, specOf } from '../engine/specs.ts'
 import { as, type Caller } from '../support/api.ts'
@@ -246,6 +246,20 @@ clients reach their databases at 127\.0\.0\.1:${second.gatewayPort}$`,
       // The instance had no backup before, and still has none.
       expect(await machine.command('backups', 'drill', '--project', ref)).toContain('no backup')
       expect(await machine.command('hosts', 'list')).toMatch(/fra-1 .* 3 projects/)
+    }, 300_000)
+
+    it('to a host that refuses a setting leaves it open where it is', async () => {
+      const { db, close } = openControlDatabase(await targetDatabaseUrl(machine.env))
+      const ofPostgres = and(eq(projectSettings.projectRef, ref), eq(projectSettings.area, 'postgres'))
+      const [before] = await db.select().from(projectSettings).where(ofPostgres)
+      // As if its present host had the extension.
+      const value = { ...Object(before?.value), 'cron.log_statement': true }
+      await db.update(projectSettings).set({ value }).where(ofPostgres)
+      await expect(move('local')).rejects.toThrow('belongs to pg_cron')
+      await runSql(owner, ref, 'select 1')
+      expect(await machine.command('hosts', 'list')).toMatch(/fra-1 .* 3 projects/)
+      await db.update(projectSettings).set({ value: before?.value }).where(ofPostgres)
+      await close()
     }, 300_000)
 
     it('leads back', async () => {

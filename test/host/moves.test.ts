@@ -356,7 +356,8 @@ test('a project whose archive has a gap moves from a backup after the gap, there
     ['here', 'there'],
     ['there', 'here'],
   ] as const) {
-    const request = { spec: specOf(name), from, to, isPaused: false, isSourceLost: false }
+    const configuration = { set: {}, reset: [], connectionsMax: null }
+    const request = { spec: specOf(name), from, to, isPaused: false, configuration, isSourceLost: false }
     await moves.begin(request)
     state = { host: to }
     await moves.open(name, to)
@@ -367,6 +368,20 @@ test('a project whose archive has a gap moves from a backup after the gap, there
   }
   await ask(here, 'PUT', `/instances/${name}/backups/2`)
   expect(await ask(here, 'GET', `/instances/${name}`)).not.toHaveProperty('wal_discarded_at')
+})
+
+test('a host refuses what it lacks before the other host stops serving the instance', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  const arrive = (body: object) => ask(there, 'PUT', `/instances/${name}/arrival`, body)
+  await expect(arrive({ settings: { fsync: 'off' } })).rejects.toThrow('cannot be set here')
+  await expect(arrive({ settings: { 'cron.log_statement': 'on' } })).rejects.toThrow('belongs to pg_cron')
+  await expect(arrive({ settings: { shared_buffers: '2GB' } })).rejects.toThrow(/shared_buffers.*1024 MB/)
+  await expect(arrive({ size: '48xlarge_high_memory' })).rejects.toThrow('size')
+  expect(await leftoversOf(name)).toEqual([])
+  await arrive({ settings: { shared_buffers: '24MB' } })
+  await ask(there, 'DELETE', `/instances/${name}/arrival`)
+  expect(await sql(here, name, 'select 1 as n')).toEqual([{ n: 1 }])
 })
 
 test('nothing moves without a backup or a common bucket', async () => {

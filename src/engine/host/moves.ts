@@ -1,11 +1,12 @@
 import * as z from 'zod'
 import { MOVE_BACKUP } from '../backup.ts'
 import type { EngineStates } from '../driver-states.ts'
-import type { ProjectMoves, ProjectSpec } from '../engine.ts'
+import type { MoveRequest, ProjectMoves } from '../engine.ts'
 import { EngineRefusal } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
 import { type HostApi, Instance, LONG_OPERATION_MS_MAX, throwRefusal } from './client.ts'
 import { type HostAccess, type HostState, hostState } from './project-host.ts'
+import { settingsOf } from './settings.ts'
 
 const Sealed = z.array(z.object({ name: z.string(), sealed: z.enum(['leaving', 'arriving']) }))
 const Backups = z.array(z.object({ at: z.string() }))
@@ -20,7 +21,7 @@ export function hostMoves(access: HostAccess, states: EngineStates<HostState>): 
   const hostNamed = async (name: string) => apiAt(await hosts.get(name))
 
   return {
-    async begin({ spec, from, to, isPaused, isSourceLost }, fence) {
+    async begin({ spec, from, to, isPaused, configuration, isSourceLost }, fence) {
       const { ref } = spec
       const state = await states.read(ref)
       const target = await hostNamed(to)
@@ -37,7 +38,7 @@ export function hostMoves(access: HostAccess, states: EngineStates<HostState>): 
       }
       if (source) await unseal(source, ref, fence)
       const gapAt = source && (await ensureBackup(source, ref, fence))
-      await restoreOnTarget(target, { spec, isPaused, gapAt }, fence)
+      await restoreOnTarget(target, { spec, isPaused, configuration, gapAt }, fence)
       await switchHosts({ ref, source, target }, fence)
       return result
     },
@@ -79,14 +80,17 @@ async function ensureBackup(api: HostApi, ref: string, fence: Fence | undefined)
   return readGap()
 }
 
+type Arrival = Pick<MoveRequest, 'spec' | 'isPaused' | 'configuration'> & { gapAt: string | undefined }
+
 async function restoreOnTarget(
   target: HostApi,
-  { spec, isPaused, gapAt }: { spec: ProjectSpec; isPaused: boolean; gapAt: string | undefined },
+  { spec, isPaused, configuration, gapAt }: Arrival,
   fence: Fence | undefined,
 ): Promise<void> {
   const { ref, version, size, sleepAfterSeconds } = spec
   const body = {
     ...{ version, size, sleep_after_seconds: sleepAfterSeconds, is_paused: isPaused },
+    settings: settingsOf(configuration),
     wal_discarded_at: gapAt,
   }
   const call = { method: 'PUT', path: '/arrival', body, waitMs: LONG_OPERATION_MS_MAX } as const

@@ -55,11 +55,16 @@ export function hostSettings(access: HostAccess): DatabaseSettings {
   }
 }
 
-async function configure(access: HostAccess, ref: string, configuration: Configuration): Promise<void> {
-  const { set, connectionsMax, restart } = configuration
+/** The settings in the form that a host takes. */
+export function settingsOf({ set, connectionsMax }: Configuration): Record<string, string> {
   const texts = Object.entries(set).map(([name, value]) => [name, settingText(value)])
   const connections = connectionsMax === null ? [] : [['max_connections', String(connectionsMax)]]
-  const body = { set: Object.fromEntries([...texts, ...connections]), restart: restart === true ? 'always' : restart }
+  return Object.fromEntries([...texts, ...connections])
+}
+
+async function configure(access: HostAccess, ref: string, configuration: Configuration): Promise<void> {
+  const { restart } = configuration
+  const body = { set: settingsOf(configuration), restart: restart === true ? 'always' : restart }
   const { ask } = await access.api(ref)
   await ask(NoContent, { method: 'PUT', path: `/instances/${ref}/settings`, body })
 }

@@ -1,7 +1,7 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
-import { SettingsRefused } from '../../../engine/settings.ts'
+import { type Configuration, SettingsRefused } from '../../../engine/settings.ts'
 import type { ProjectStatus } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
@@ -50,12 +50,20 @@ export async function configure(
   { engine }: SystemCtx,
   ref: string,
   config: PostgresConfig,
-  { before = {}, restart }: ConfigureOptions = {},
+  options: ConfigureOptions = {},
 ): Promise<void> {
+  await engine.settings.configure(ref, configurationOf(config, options))
+}
+
+/** The settings in the form that the engine takes. */
+export function configurationOf(
+  config: PostgresConfig,
+  { before = {}, restart }: ConfigureOptions = {},
+): Configuration {
   const { max_connections: connectionsMax = null, ...set } = config
   const { max_connections: _limit, ...previous } = before
   const reset = Object.keys(previous).filter((name) => !(name in set))
-  await engine.settings.configure(ref, { set, reset, connectionsMax, ...(restart !== undefined && { restart }) })
+  return { set, reset, connectionsMax, ...(restart !== undefined && { restart }) }
 }
 
 /** Throws the error of the API for an error of the engine. For settings that Postgres refused, it names the fields. */

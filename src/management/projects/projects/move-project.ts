@@ -6,7 +6,9 @@ import type { Fence } from '../../../engine/fence.ts'
 import { type projects as projectRows, projects, projectTasks, REGION_CODES } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { applySettings } from '../../database/database-settings/apply-settings.ts'
+import { configurationOf } from '../../database/database-settings/postgres.ts'
 import { endReplicaAssociations } from '../../database/private-link/end-associations.ts'
+import { readSettings } from '../settings/read-settings.ts'
 import { specOf } from './database-spec.ts'
 import { unpreparedColumns } from './prepare-databases.ts'
 import { isOpenTask, type Jobs, PermanentError, type Step, type Work } from './tasks.ts'
@@ -33,7 +35,11 @@ const step = (
  */
 const copyToHost = step('copy_to_host', async (ctx, { project, task, from, to }, fence) => {
   const { isSourceLost = false } = task.input
-  const request = { spec: await specOf(ctx, project), from, to, isPaused: project.status === 'INACTIVE', isSourceLost }
+  const { value: settings } = await readSettings(ctx.db, project.ref, 'postgres')
+  const request = {
+    ...{ spec: await specOf(ctx, project), from, to, isPaused: project.status === 'INACTIVE', isSourceLost },
+    configuration: configurationOf(settings),
+  }
   const { engineState, region } = await requireMoves(ctx).begin(request, fence)
   return {
     engineState,
