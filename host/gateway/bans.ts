@@ -1,4 +1,4 @@
-import { addressGroup } from './networks.ts'
+import { addressGroup } from '../../src/platform/net/ip-addresses.ts'
 
 export interface BanLimits {
   /** Number of failed logins of an address within `failuresMs` that leads to a ban. */

@@ -1,5 +1,5 @@
+import { addressGroup } from '../../src/platform/net/ip-addresses.ts'
 import { Fatal } from './messages.ts'
-import { addressGroup } from './networks.ts'
 
 export interface UnauthenticatedLimits {
   /** Limit for connections that have not authenticated yet, of all clients together. */

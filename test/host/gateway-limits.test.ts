@@ -4,8 +4,9 @@ import type pg from 'pg'
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest'
 import type { GatewayLimits } from '../../host/gateway/gateway.ts'
 import { int32 } from '../../host/gateway/messages.ts'
-import { addressGroup, isWithin, normalizeAddress } from '../../host/gateway/networks.ts'
+import { isWithin } from '../../host/gateway/networks.ts'
 import type { InstanceRecord } from '../../host/instances/types.ts'
+import { addressGroup, normalizeAddress } from '../../src/platform/net/ip-addresses.ts'
 import {
   dial,
   dialAsProgram,

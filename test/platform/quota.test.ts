@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import type { Bindings } from '../../src/platform/bindings.ts'
-import { takeQuota } from '../../src/platform/rate-limit/quota.ts'
+import { rateLimitCaller, takeQuota } from '../../src/platform/rate-limit/quota.ts'
 
 const DECISION = { allowed: true, limit: 120, remaining: 119, windowMs: 60_000, resetMs: 60_000 }
 
@@ -19,4 +19,10 @@ it('asks a counter again that a deployment has reset, once', async () => {
   const quota = { caller: 'user 1', scope: 'none', now: 0 }
   expect(await takeQuota(failingFirst(1), quota, 'standard')).toEqual(DECISION)
   await expect(takeQuota(failingFirst(2), quota, 'standard')).rejects.toThrow('reset')
+})
+
+it('has the same quota for an IPv4 client in both spellings, and another one for each client', () => {
+  expect(rateLimitCaller(undefined, '::ffff:203.0.114.7')).toBe(rateLimitCaller(undefined, '203.0.114.7'))
+  expect(rateLimitCaller(undefined, '::ffff:203.0.114.8')).not.toBe(rateLimitCaller(undefined, '::ffff:203.0.114.7'))
+  expect(rateLimitCaller(undefined, '2001:db8:1:2::3')).toBe(rateLimitCaller(undefined, '2001:db8:1:2:4::'))
 })

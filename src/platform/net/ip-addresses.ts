@@ -61,6 +61,23 @@ export function parseAddress(text: string): Address | undefined {
   return { bits: 128, value: joinDigits([...before, ...zeros, ...after], 16) }
 }
 
+const IPV4_MAPPED = /^(?:0*:)*:?ffff:(\d+\.\d+\.\d+\.\d+)$/i
+
+/** Removes the zone, and turns an IPv4-mapped IPv6 address into the IPv4 address. */
+export function normalizeAddress(address: string): string {
+  const [plain = ''] = address.split('%')
+  return IPV4_MAPPED.exec(plain)?.[1] ?? plain.toLowerCase()
+}
+
+/** The unit of limits and bans: an IPv4 address, or the /64 network of an IPv6 address, which one holder has as a whole. */
+export function addressGroup(address: string): string {
+  const plain = normalizeAddress(address.replace(/\/64$/, ''))
+  const parsed = parseAddress(plain)
+  if (parsed?.bits !== 128) return plain
+  const prefix = prefixOf(parsed, 64)
+  return `${[48n, 32n, 16n, 0n].map((shift) => ((prefix >> shift) & 0xffffn).toString(16)).join(':')}::/64`
+}
+
 function joinDigits(digits: readonly number[], bitsEach: number): bigint {
   return digits.reduce((value, digit) => (value << BigInt(bitsEach)) | BigInt(digit), 0n)
 }
@@ -76,7 +93,7 @@ const contains = ({ prefixLength, ...range }: Range, address: Address): boolean 
   prefixOf(range, prefixLength) === prefixOf(address, prefixLength)
 
 /** The first bits of an address. */
-export const prefixOf = ({ bits, value }: Address, length: number): bigint => value >> BigInt(bits - length)
+const prefixOf = ({ bits, value }: Address, length: number): bigint => value >> BigInt(bits - length)
 
 /** Returns a key of a network in CIDR notation: equal networks have equal keys, whatever their spelling and the bits beyond the prefix. */
 export function networkKey(text: string): string {

@@ -1,7 +1,7 @@
 import type { Bindings } from '../bindings.ts'
 import { BoundedMap } from '../bounded-map.ts'
 import type { PlatformCtx } from '../context.ts'
-import { parseAddress, prefixOf } from '../net/ip-addresses.ts'
+import { addressGroup } from '../net/ip-addresses.ts'
 import type { Decision, Rule } from './rule.ts'
 
 const minute = (name: string, requests: number): Rule => ({ name, requests, windowMs: 60_000 })
@@ -52,13 +52,7 @@ type LimitedCaller = { appId: string; organizationId?: string } | { appId?: unde
 export function rateLimitCaller(caller: LimitedCaller | undefined, address: string | undefined): string {
   if (caller?.appId !== undefined) return `app ${caller.appId} ${caller.organizationId ?? ''}`
   if (caller) return `user ${caller.userId}`
-  return `address ${address === undefined ? 'unknown' : addressBlockOf(address)}`
-}
-
-/** The /64 block of an IPv6 address: a client with one address usually controls the whole block. */
-function addressBlockOf(address: string): string {
-  const parsed = parseAddress(address)
-  return parsed?.bits === 128 ? `${prefixOf(parsed, 64).toString(16)}::/64` : address
+  return `address ${address === undefined ? 'unknown' : addressGroup(address)}`
 }
 
 export interface Quota {
