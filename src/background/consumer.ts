@@ -52,20 +52,23 @@ export function createConsumer(handlers: Handlers) {
 
     async function handle(message: Message): Promise<void> {
       const { run, handleDead } = handlerOf(handlers, message)
-      if (!isDeadLetterQueue) return awaitOrDetach(message, run(ctx, message))
+      if (!isDeadLetterQueue) return awaitOrDetach(message, () => run(ctx, message))
       ctx.log.error('message_dead', fieldsOf(message))
       await handleDead?.(ctx, message)
     }
 
-    /** Waits for the work to end, or, if its type may be detached, until it has run for a while and a detached slot is free. */
-    async function awaitOrDetach(message: Message, work: Promise<void>): Promise<void> {
+    /**
+     * Waits for the work to end or, if its type may be detached, until it has run for a while. While all slots for detached work
+     * are taken, the message is dropped: its task stays due, and the sweeper sends it again.
+     */
+    async function awaitOrDetach(message: Message, run: () => Promise<void>): Promise<void> {
       const { detachedMax = 0 } = handlerOf(handlers, message)
       const { type } = message
       const count = () => detached.get(type) ?? 0
-      if (!CAN_OUTLIVE_BATCH || detachedMax === 0) return work
-      do {
-        if (await awaitWithin(DETACH_AFTER_MS, work)) return
-      } while (count() >= detachedMax)
+      if (!CAN_OUTLIVE_BATCH || detachedMax === 0) return run()
+      if (count() >= detachedMax) return
+      const work = run()
+      if (await awaitWithin(DETACH_AFTER_MS, work)) return
       detached.set(type, count() + 1)
       const end = work.catch((error) => logFailure(message, error)).finally(() => detached.set(type, count() - 1))
       execution.waitUntil(end)

@@ -14,6 +14,7 @@ import { targetDatabaseUrl } from '../../dev/target.ts'
 import { parseConfig } from '../../src/config.ts'
 import { as } from '../support/api.ts'
 import { type Machine, newMachine, stop, WAIT } from '../support/machine.ts'
+import { MINIMAL_SETTINGS } from '../support/minimal-settings.ts'
 
 const run = promisify(execFile)
 
@@ -193,21 +194,21 @@ describe('the settings', () => {
     ['HOST_KEY', { HOST_KEY: '' }],
     ['DATABASE_PORT', { DATABASE_PORT: 'none' }],
   ])('are refused for %s: %j', (name, settings) => {
-    const issues = parseConfig({ ...MINIMAL, ...settings }).error?.issues
+    const issues = parseConfig({ ...MINIMAL_SETTINGS, ...settings }).error?.issues
     expect(issues?.map(({ path }) => path)).toEqual([[name]])
   })
 
   it('have their defaults if they are empty', () => {
     const empty = { SLEEP_AFTER_MINUTES: '', WEBHOOK_ROTATION_HOURS: ' ', WEBHOOK_LOOPBACK: '', PROJECT_DOMAIN: '' }
     const defaults = { SLEEP_AFTER_MINUTES: 15, WEBHOOK_ROTATION_HOURS: 24, WEBHOOK_LOOPBACK: false }
-    const { data } = parseConfig({ ...MINIMAL, ...empty })
+    const { data } = parseConfig({ ...MINIMAL_SETTINGS, ...empty })
     expect(data).toMatchObject(defaults)
     expect(data?.PROJECT_DOMAIN).toBeUndefined()
   })
 
   it("may name the user's own Postgres with a proxy before it", () => {
     const settings = { DATABASE_URL: own, NEON_PROXY: 'http://a' }
-    expect(parseConfig({ ...MINIMAL, ...settings }).error).toBeUndefined()
+    expect(parseConfig({ ...MINIMAL_SETTINGS, ...settings }).error).toBeUndefined()
   })
 })
 
@@ -216,7 +217,7 @@ describe('BASE_URL', () => {
     'has no slash at its end, for the Worker and for the person who starts it: %s',
     (BASE_URL) => {
       const base = BASE_URL.replace(/\/*$/, '')
-      expect(parseConfig({ ...MINIMAL, BASE_URL }).data?.BASE_URL).toBe(base)
+      expect(parseConfig({ ...MINIMAL_SETTINGS, BASE_URL }).data?.BASE_URL).toBe(base)
       expect(readSettings({ BASE_URL }).baseUrl).toBe(base)
     },
   )
@@ -236,26 +237,11 @@ describe('the port of the supabase CLI', () => {
 describe('a GitHub App', () => {
   it.each(['GITHUB_APP_ID', 'GITHUB_APP_PRIVATE_KEY', 'GITHUB_WEBHOOK_SECRET'])('is refused without %s', (missing) => {
     const app = { GITHUB_APP_ID: '1', GITHUB_APP_PRIVATE_KEY: 'k', GITHUB_WEBHOOK_SECRET: 's' }
-    const issues = parseConfig({ ...MINIMAL, ...app, [missing]: '' }).error?.issues
+    const issues = parseConfig({ ...MINIMAL_SETTINGS, ...app, [missing]: '' }).error?.issues
     expect(issues).toMatchObject([{ path: [missing], message: 'is missing: the GitHub App needs it' }])
-    expect(parseConfig(MINIMAL).error).toBeUndefined()
+    expect(parseConfig(MINIMAL_SETTINGS).error).toBeUndefined()
   })
 })
-
-const MINIMAL = {
-  BASE_URL: 'https://api.example.com',
-  DATABASE_URL: 'postgres://x@control.neon.tech/x',
-  ENGINE: 'host',
-  HOST_URL: 'https://host.example.com',
-  HOST_KEY: 'x',
-  DATABASE_HOST: 'x',
-  DATABASE_PORT: '5432',
-  ENCRYPTION_KEY: `k1:${Buffer.alloc(32).toString('base64')}`,
-  S3_ENDPOINT: 'https://s3.example.com',
-  S3_BUCKET: 'x',
-  S3_ACCESS_KEY_ID: 'x',
-  S3_SECRET_ACCESS_KEY: 'x',
-}
 
 describe('npm start -- --reset', () => {
   it.each([
