@@ -5,7 +5,7 @@ import { archiveTimelineOf } from '../backups/restore.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool, InstanceSpec } from '../instances/instances.ts'
 import { type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
-import { checkNew } from '../settings/apply.ts'
+import { requireSupported } from '../settings/apply.ts'
 import { type Follower, follow, recoverAt } from './arrival.ts'
 
 export interface ArrivalSpec
@@ -66,10 +66,10 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
       ...(walDiscardedAt && { walDiscardedAt }),
     })
 
-  /** Refuses what the owner's settings need and this host lacks, before the other host stops serving the instance. */
-  async function requireAccepted(record: InstanceRecord): Promise<void> {
+  /** Checks the size and the settings while the other host still serves the instance. */
+  async function checkRecord(record: InstanceRecord): Promise<void> {
     const subject = { record, programs: pool.programsOf(record.major), paths: { socket: pool.socketOf(record.name) } }
-    await checkNew(subject, await pool.trialOf(subject))
+    await requireSupported(subject, await pool.trialOf(subject))
   }
 
   function begin(spec: ArrivalSpec): Arriving {
@@ -91,7 +91,7 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
       await follower.finish(await end.promise)
     }
     const fill = async (data: string, record: InstanceRecord) => {
-      await requireAccepted(record)
+      await checkRecord(record)
       const follower = await follow({ archive, pool, record, data })
       try {
         await Promise.race([complete(follower), canceled.promise])

@@ -25,8 +25,8 @@ export async function applySettings(instance: Instance, requested: SettingsChang
   await change(instance, { settings }, { trial, restart })
 }
 
-/** Throws `Refused` if this host would not accept the size and the settings of a new instance. */
-export async function checkNew({ record, ...rest }: Subject, trial: Trial): Promise<void> {
+/** Throws `Refused` if this host could not run an instance with the size and the settings of the record. */
+export async function requireSupported({ record, ...rest }: Subject, trial: Trial): Promise<void> {
   requireOffered(record.size, trial.facts.memoryBytes)
   const changed = Object.keys(record.settings)
   if (changed.length === 0) return
@@ -97,7 +97,7 @@ async function requireRoomForSlots(
   if (refusals.length > 0) throw new Refused(refusals)
 }
 
-function changedBetween(before: InstanceRecord, after: InstanceRecord, instance: Subject, trial: Trial): string[] {
+function changedBetween(before: InstanceRecord, after: InstanceRecord, instance: Instance, trial: Trial): string[] {
   const [old, now] = [before, after].map((record) => configurationOf(record, factsOf(instance, trial)))
   const names = new Set([...Object.keys(old ?? {}), ...Object.keys(now ?? {})])
   // Settings of the owner come first, because others are derived from them.

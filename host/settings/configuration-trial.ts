@@ -15,7 +15,7 @@ export interface Trial {
   facts: Pick<ConfigurationFacts, 'memoryBytes' | 'isDurable' | 'isArchiving'>
 }
 
-/** An instance as far as its configuration depends on it. */
+/** The parts of an instance that its configuration depends on. */
 export interface Subject extends Pick<ConfigurationFacts, 'paths'> {
   record: InstanceRecord
   programs: Programs

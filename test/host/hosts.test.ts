@@ -256,7 +256,7 @@ clients reach their databases at 127\.0\.0\.1:${second.gatewayPort}$`,
       const value = { ...Object(before?.value), 'cron.log_statement': true }
       await db.update(projectSettings).set({ value }).where(ofPostgres)
       await expect(move('local')).rejects.toThrow('belongs to pg_cron')
-      await runSql(owner, ref, 'select 1')
+      expect((await runSql(owner, ref, 'select 1 as n')).body).toEqual([{ n: 1 }])
       expect(await machine.command('hosts', 'list')).toMatch(/fra-1 .* 3 projects/)
       await db.update(projectSettings).set({ value: before?.value }).where(ofPostgres)
       await close()
