@@ -1,4 +1,5 @@
 import { writeFile } from 'node:fs/promises'
+import { isIP } from 'node:net'
 import { join } from 'node:path'
 import { CLI_HOST } from './cli-port.ts'
 import { CREDENTIALS } from './credentials.ts'
@@ -20,11 +21,19 @@ function profileOf({ base_url }: Credentials, vars: Record<string, string | unde
     dashboard_url: base_url,
     docs_url: `${base_url}/docs`,
     project_host: vars.PROJECT_DOMAIN || 'localhost',
-    ...(vars.DATABASE_HOST === CLI_HOST && { pooler_host: CLI_HOST }),
+    ...poolerHostOf(vars),
   }
   return Object.entries(profile)
     .map(([key, value]) => `${key}: ${JSON.stringify(value)}\n`)
     .join('')
+}
+
+/** The CLI accepts a database's address only below this domain. Without a name, the CLI must be given the address itself. */
+function poolerHostOf(vars: Record<string, string | undefined>): { pooler_host?: string } {
+  const host = vars.DATABASE_DOMAIN || vars.DATABASE_HOST || ''
+  if (host === CLI_HOST) return { pooler_host: CLI_HOST }
+  if (isIP(host) > 0) return {}
+  return { pooler_host: host.split('.').slice(-2).join('.') }
 }
 
 const mcpOf = ({ base_url, access_token }: Credentials) => ({

@@ -20,7 +20,7 @@ async function dev(): Promise<void> {
   readFlags('npm run dev', [])
   const settings = readSettings(process.env)
   requireDistinctPorts(settings.ports)
-  const { folder, ports, baseUrl, isForCli, vars } = settings
+  const { folder, ports, baseUrl, isForCli, postgresAddress, vars } = settings
   let wrangler: ChildProcess | undefined
   let isStopping = false
   // Ctrl-C and the end of a terminal reach wrangler too; the services stop once it is gone.
@@ -34,7 +34,8 @@ async function dev(): Promise<void> {
   const { startServices } = await import('./services.ts')
   for (const warning of warningsOf(settings)) console.log(warning)
   const onStep = (name: string, ms: number) => console.log(stepLine(name, ms))
-  const services = await lifetime.add(startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep }))
+  const clients = { isForCli, postgresAddress, domain: vars.DATABASE_DOMAIN }
+  const services = await lifetime.add(startServices({ folder, ports, baseUrl, ...clients, durable: true, onStep }))
   const bindings = { ...services.vars, ...vars, ...services.secrets }
   const { credentials } = await saveCredentials({
     ...{ folder, controlUrl: services.controlUrl, baseUrl, onLine: console.log },

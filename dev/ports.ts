@@ -10,6 +10,9 @@ export const PORT_SETTINGS = {
   s3: 'S3_PORT',
 } as const
 
+/** The address of everything that other machines must not reach. */
+export const LOOPBACK = '127.0.0.1'
+
 /** The only port at which the `supabase` CLI looks for the database of a linked project. */
 export const CLI_PORT = 5432
 
@@ -18,12 +21,16 @@ const FIRST_PORT = 15_000
 const PORT_COUNT = 16_000
 const ATTEMPTS_MAX = 50
 
-/** Returns a free port of 127.0.0.1: the wanted one, or any for 0. Throws if the wanted port is in use. */
-export async function freePort(wanted: number, service: keyof typeof PORT_SETTINGS): Promise<number> {
+/** Returns a free port of the address: the wanted one, or any for 0. Throws if the wanted port cannot be used. */
+export async function freePort(
+  wanted: number,
+  service: keyof typeof PORT_SETTINGS,
+  address: string = LOOPBACK,
+): Promise<number> {
   for (let attempt = 1; ; attempt++) {
     const port = wanted || FIRST_PORT + Math.floor(Math.random() * PORT_COUNT)
     try {
-      await tryPort(port)
+      await tryPort(port, address)
       return port
     } catch (error) {
       if (wanted || attempt === ATTEMPTS_MAX || errorCode(error) !== 'EADDRINUSE') throw portError(error, port, service)
@@ -31,8 +38,8 @@ export async function freePort(wanted: number, service: keyof typeof PORT_SETTIN
   }
 }
 
-async function tryPort(port: number): Promise<void> {
-  const server = createServer().listen(port, '127.0.0.1')
+async function tryPort(port: number, address: string): Promise<void> {
+  const server = createServer().listen(port, address)
   await once(server, 'listening')
   server.close()
   await once(server, 'close')

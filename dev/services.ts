@@ -5,12 +5,12 @@ import { hostLogLine } from '../host/log.ts'
 import { FolderInUse } from '../host/run-folder.ts'
 import { BUCKET, bucketSettings, s3EndpointAt } from './bucket.ts'
 import { spawnAs } from './child-process.ts'
-import { CLI_HOST, listenForCli } from './cli-port.ts'
+import { CLI_HOST, listen, listenForCli } from './cli-port.ts'
 import { prepareControlDatabase, withClient } from './control-database.ts'
 import { isNewFolder, openDataFolder } from './data-folder.ts'
 import { findKeyProblem } from './encryption-key.ts'
 import { guardChildren } from './guard-children.ts'
-import { CLI_PORT, freePort } from './ports.ts'
+import { CLI_PORT, freePort, LOOPBACK } from './ports.ts'
 import { type LocalSecrets, readSecrets } from './secrets.ts'
 import { StartError } from './start-error.ts'
 
@@ -22,6 +22,10 @@ export interface ServicesOptions {
   durable: boolean
   /** Whether to serve databases also at the port of the `supabase` CLI, if that is free. */
   isForCli?: boolean
+  /** The address at which databases are served besides 127.0.0.1; none by default. */
+  postgresAddress?: string
+  /** Clients may name a database by the TLS server name `db.<ref>.<domain>`. */
+  domain?: string | undefined
   /** Time without a session after which instances stop, if their record names no other; null, the default, for never. */
   sleepAfterSeconds?: number | null
   baseUrl: string
@@ -42,7 +46,7 @@ export interface Services {
 
 /** Starts what the Worker needs: the database host, the control database on it, and the bucket. */
 export async function startServices(options: ServicesOptions): Promise<Services> {
-  const { ports = {}, durable, baseUrl, onStep = () => {}, onLine = console.log } = options
+  const { ports = {}, durable, baseUrl, postgresAddress = LOOPBACK, onStep = () => {}, onLine = console.log } = options
   const folder = resolve(options.folder)
   // In a durable installation, the next start adopts the servers that a killed one has left running.
   guardChildren((file) => durable && file.endsWith('/postgres'))
@@ -72,6 +76,7 @@ export async function startServices(options: ServicesOptions): Promise<Services>
       const host = await step('host', () => keep(hostAt(known, endpoint)))
       const cli = options.isForCli ? await listenForCli(host.accept) : undefined
       if (cli) void keep(Promise.resolve(cli))
+      if (!isOfGateway(postgresAddress)) await keep(listen(host.accept, host.gatewayPort, postgresAddress))
       const controlUrl = await step('migrations', () => prepareControlDatabase(host, known.CONTROL_PASSWORD))
       if (!isNew) await requireEncryptionKey(controlUrl, known.ENCRYPTION_KEY, folder)
       return { host, cli, controlUrl }
@@ -117,10 +122,15 @@ export async function startServices(options: ServicesOptions): Promise<Services>
       sleepAfterSeconds: options.sleepAfterSeconds ?? null,
       port: ports.proxy ?? 0,
       gatewayPort: ports.postgres ?? 0,
+      gatewayAddress: isOfGateway(postgresAddress) ? postgresAddress : LOOPBACK,
+      ...(options.domain !== undefined && { domain: options.domain }),
       log: (event, fields) => onLine(hostLogLine(event, fields)),
     })
   }
 }
+
+/** Whether a server that listens at the address also serves 127.0.0.1, which everything on this machine uses. */
+const isOfGateway = (address: string) => [LOOPBACK, '0.0.0.0', '::'].includes(address)
 
 /** Refuses a start with a wrong key, after which every request that needs a secret would fail. */
 async function requireEncryptionKey(controlUrl: string, key: string, folder: string): Promise<void> {

@@ -1,6 +1,7 @@
+import { isIP } from 'node:net'
 import { resolve } from 'node:path'
 import { LOG_FORMATS, type LogFormat } from './log-output.ts'
-import { CLI_PORT, PORT_SETTINGS } from './ports.ts'
+import { CLI_PORT, LOOPBACK, PORT_SETTINGS } from './ports.ts'
 import { StartError } from './start-error.ts'
 
 export interface Settings {
@@ -9,6 +10,8 @@ export interface Settings {
   ports: Record<keyof typeof PORT_SETTINGS, number>
   /** Whether databases are also served at the port of the `supabase` CLI: not if POSTGRES_PORT is set, or another setting names it. */
   isForCli: boolean
+  /** The address that the gateway to all databases listens on, besides 127.0.0.1. */
+  postgresAddress: string
   logFormat: LogFormat
   /** Settings of the Worker, which validates them itself. */
   vars: Record<string, string>
@@ -18,6 +21,9 @@ const WORKER_SETTINGS = [
   'BASE_URL',
   'SQL_TIMEOUT_SECONDS',
   'BODY_TIMEOUT_SECONDS',
+  'DATABASE_HOST',
+  'DATABASE_PORT',
+  'DATABASE_DOMAIN',
   'SLEEP_AFTER_MINUTES',
   'PAID_SLEEP_AFTER_MINUTES',
   'PROJECT_DOMAIN',
@@ -56,6 +62,7 @@ export function readSettings(env: NodeJS.ProcessEnv, isTerminal = process.stdout
     baseUrl: env.BASE_URL?.replace(/\/+$/, '') || `http://127.0.0.1:${ports.api}`,
     ports,
     isForCli: !env.POSTGRES_PORT && !Object.values(ports).includes(CLI_PORT),
+    postgresAddress: readPostgresAddress(env),
     logFormat: readLogFormat(env.LOG_FORMAT || (isTerminal ? 'text' : 'json')),
     vars: Object.fromEntries(WORKER_SETTINGS.flatMap((name) => (env[name] ? [[name, env[name]]] : []))),
   }
@@ -75,6 +82,15 @@ function readLogFormat(name: string): LogFormat {
   const format = LOG_FORMATS.find((known) => known === name)
   if (format) return format
   throw new StartError(`LOG_FORMAT=${name} is not a format: give ${LOG_FORMATS.join(' or ')}.`)
+}
+
+/** Clients on other machines need a name: without one, the API would tell them an address of this machine alone. */
+function readPostgresAddress({ POSTGRES_ADDRESS: address, DATABASE_HOST }: NodeJS.ProcessEnv): string {
+  if (!address) return LOOPBACK
+  if (isIP(address) === 0) throw new StartError(`POSTGRES_ADDRESS=${address} is not an IP address.`)
+  if (!DATABASE_HOST)
+    throw new StartError('POSTGRES_ADDRESS needs DATABASE_HOST, the name under which clients reach the databases.')
+  return address
 }
 
 function readPort(env: NodeJS.ProcessEnv, name: string, fallback: number): number {

@@ -10,7 +10,7 @@ import { describeFailure, openLifetime } from './lifetime.ts'
 import { type LogOutput, openLogOutput } from './log-output.ts'
 import { freePort, type PORT_SETTINGS, requireDistinctPorts } from './ports.ts'
 import { readSettings, type Settings, warningsOf } from './settings.ts'
-import { StartError } from './start-error.ts'
+import { errorCode, StartError } from './start-error.ts'
 import { readyText, stepLine } from './start-output.ts'
 
 const lifetime = openLifetime()
@@ -50,7 +50,7 @@ function fail(error: unknown) {
 }
 
 async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<string>) {
-  const { folder, ports, baseUrl, isForCli, vars } = settings
+  const { folder, ports, baseUrl, isForCli, postgresAddress, vars } = settings
   // With JSON logs, programs read standard output, so only the log goes there.
   const print = settings.logFormat === 'text' ? console.log : console.error
   const onStep = (name: string, ms: number) => print(stepLine(name, ms))
@@ -62,6 +62,7 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   await requireDiskSpace(folder)
   if (!flags.has('--empty-bucket')) await requireBucket(folder)
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
+  await freePort(ports.postgres, 'postgres', postgresAddress).catch(refuseAddress)
 
   // Loaded only if there is something to check, because it is slow to load.
   if (Object.keys(vars).length > 0) {
@@ -76,7 +77,8 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   // Loaded late because they are slow to load: a refused start does not need them, and the rest loads while the services start.
   const startServices = async () => {
     const services = await import('./services.ts')
-    return services.startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep, onLine })
+    const clients = { isForCli, postgresAddress, domain: vars.DATABASE_DOMAIN }
+    return services.startServices({ folder, ports, baseUrl, ...clients, durable: true, onStep, onLine })
   }
   const [services, { CREDENTIALS, saveCredentials }, { clientsText, saveClients }, { startWorker }] = await Promise.all(
     [
@@ -106,6 +108,11 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   log.event('info', 'started', { version: manifest.version, base_url: baseUrl, folder, ms: Math.round(ms) })
   print(readyText(credentials, { file: resolve(folder, CREDENTIALS), isNew }))
   print(clientsText(folder, credentials))
+}
+
+function refuseAddress(error: unknown): never {
+  if (errorCode(error) !== 'EADDRNOTAVAIL') throw error
+  throw new StartError(`POSTGRES_ADDRESS=${process.env.POSTGRES_ADDRESS} is not an address of this machine.`)
 }
 
 function refuseFolder(error: unknown): never {

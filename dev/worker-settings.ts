@@ -6,6 +6,10 @@ import { StartError } from './start-error.ts'
 /** Valid values of the settings that services or secrets provide later, so that the given ones can be checked first. */
 export const PLACEHOLDERS: Record<string, string> = {
   ENGINE: 'host',
+  HOST_URL: 'http://127.0.0.1',
+  HOST_KEY: 'key',
+  DATABASE_HOST: '127.0.0.1',
+  DATABASE_PORT: '5432',
   BASE_URL: 'http://127.0.0.1',
   NEON_PROXY: 'http://127.0.0.1',
   DATABASE_URL: 'postgresql://127.0.0.1',

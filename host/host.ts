@@ -39,6 +39,8 @@ export interface HostOptions {
   port?: number
   /** The port of the Postgres protocol; 0, the default, takes any free port. */
   gatewayPort?: number
+  /** The address that this port listens on; `address` by default. */
+  gatewayAddress?: string
   /** Clients may name an instance by the TLS server name `db.<ref>.<domain>`. */
   domain?: string
   /** The networks of TLS proxies in front of the HTTP port, whose `X-Forwarded-For` and `X-Forwarded-Proto` count. */
@@ -99,7 +101,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
     const key = hostKey(secret)
     const gateway = await startGateway({
       port: options.gatewayPort ?? 0,
-      host: address,
+      host: options.gatewayAddress ?? address,
       instances: pool,
       tls: await ensureCertificate(join(folder, 'tls')),
       key,

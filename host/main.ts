@@ -15,6 +15,7 @@ const network = z.union(
 )
 /** Longest wait for the bucket at the start. */
 const BUCKET_MS_MAX = 5_000
+const ipAddress = z.union([z.ipv4(), z.ipv6()], 'must be an IP address')
 const port = z.coerce.number().int().min(1).max(65_535)
 
 /** Environment variables of the database host. */
@@ -34,6 +35,8 @@ const Settings = z
       .pipe(z.array(network))
       .optional(),
     POSTGRES_PORT: port.default(54322),
+    /** HOST_ADDRESS by default. With another address, the HTTP port can be open to this machine alone. */
+    POSTGRES_ADDRESS: ipAddress.optional(),
     DATABASE_DOMAIN: z.string().toLowerCase().pipe(HostName).optional(),
     /** The API's region that the machine is in or nearest to. */
     HOST_REGION: z.enum(REGION_CODES).default('us-east-1'),
@@ -106,6 +109,7 @@ async function main(): Promise<void> {
     address: settings.HOST_ADDRESS,
     port: settings.HOST_PORT,
     gatewayPort: settings.POSTGRES_PORT,
+    gatewayAddress: settings.POSTGRES_ADDRESS,
     region: settings.HOST_REGION,
     proxies: settings.TRUSTED_PROXIES,
     domain: settings.DATABASE_DOMAIN,

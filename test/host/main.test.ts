@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdir, rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
+import { connect } from 'node:net'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterAll, describe, expect, inject, it, onTestFinished } from 'vitest'
@@ -116,6 +117,7 @@ describe('a database host', () => {
       { HOST_PORT: '15000', POSTGRES_PORT: '15000' },
       ['HOST_PORT=15000 cannot be used: must differ from POSTGRES_PORT.'],
     ],
+    [{ POSTGRES_ADDRESS: 'localhost' }, ['POSTGRES_ADDRESS=localhost cannot be used: must be an IP address.']],
     [
       { DATABASE_DOMAIN: 'http://x' },
       ['DATABASE_DOMAIN=http://x cannot be used: must be a host name in lower case, without a scheme and a port.'],
@@ -124,6 +126,24 @@ describe('a database host', () => {
     const { ended, errors } = await run(settings)
     expect(await ended).toEqual([1, null])
     expect(errors().trim().split('\n')).toEqual(lines)
+  })
+
+  it('serves clients of Postgres at another address than its own API, if it is told so', async () => {
+    const { child, own } = await run({ POSTGRES_ADDRESS: '127.0.0.2' })
+    await once(createInterface(child.stdout), 'line')
+    const isOpen = async (host: string, port: string | undefined) => {
+      const socket = connect({ host, port: Number(port) })
+      const answer = await once(socket, 'connect').then(
+        () => true,
+        () => false,
+      )
+      socket.destroy()
+      return answer
+    }
+    expect(await isOpen('127.0.0.2', own.POSTGRES_PORT)).toBe(true)
+    expect(await isOpen('127.0.0.2', own.HOST_PORT)).toBe(false)
+    expect(await isOpen('127.0.0.1', own.POSTGRES_PORT)).toBe(false)
+    expect(await isOpen('127.0.0.1', own.HOST_PORT)).toBe(true)
   })
 
   it('names the setting of a port that is in use, and the folder that another host uses', async () => {

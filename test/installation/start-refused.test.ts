@@ -197,8 +197,20 @@ describe('a start', () => {
     ['NPM_REGISTRY_URL', 'nowhere', 'NPM_REGISTRY_URL=nowhere cannot be used: Invalid URL.'],
     ['BASE_URL', 'nowhere', 'BASE_URL=nowhere cannot be used: Invalid URL.'],
     ['GITHUB_APP_ID', '1', 'GITHUB_APP_PRIVATE_KEY is missing: the GitHub App needs it.'],
+    ['POSTGRES_ADDRESS', 'db.example.com', 'POSTGRES_ADDRESS=db.example.com is not an IP address.'],
+    [
+      'POSTGRES_ADDRESS',
+      '0.0.0.0',
+      'POSTGRES_ADDRESS needs DATABASE_HOST, the name under which clients reach the databases.',
+    ],
+    ['DATABASE_PORT', 'x', 'DATABASE_PORT=x cannot be used: Invalid input: expected number, received NaN.'],
   ])('refuses %s=%s before it starts anything', async (name, value, problem) => {
     expect(await refusal([], { [name]: value })).toBe(`${problem}\n`)
+  })
+
+  it('refuses an address for the databases that is not one of this machine', async () => {
+    const settings = { POSTGRES_ADDRESS: '192.0.2.1', DATABASE_HOST: 'db.example.com' }
+    expect(await refusal([], settings)).toBe('POSTGRES_ADDRESS=192.0.2.1 is not an address of this machine.\n')
   })
 
   it('notices a deleted bucket, and with --empty-bucket starts without it and closes the folders to other users', async () => {

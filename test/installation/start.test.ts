@@ -5,6 +5,7 @@ import { readdir, readFile, readlink } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { readCommand } from '../../dev/admin/commands.ts'
 import { confirm } from '../../dev/confirm.ts'
@@ -18,9 +19,17 @@ import { MINIMAL_SETTINGS } from '../support/minimal-settings.ts'
 
 const run = promisify(execFile)
 
+/** An address of this machine other than the one that everything else listens on, and names for clients elsewhere. */
+const PUBLIC_DATABASES = {
+  POSTGRES_ADDRESS: '127.0.0.2',
+  DATABASE_HOST: 'db.example.com',
+  DATABASE_DOMAIN: 'example.org',
+}
+
 let machine: Machine
 beforeAll(async () => {
-  machine = await newMachine({ WEBHOOK_LOOPBACK: 'on', SQL_TIMEOUT_SECONDS: '5' }, inject('begun'))
+  const settings = { WEBHOOK_LOOPBACK: 'on', SQL_TIMEOUT_SECONDS: '5', ...PUBLIC_DATABASES }
+  machine = await newMachine(settings, inject('begun'))
 })
 afterAll(() => machine.dispose())
 
@@ -39,6 +48,15 @@ async function processesIn(folder: string): Promise<number[]> {
     if (!isWorker && (cwd.startsWith(folder) || words.includes(folder))) found.push(pid)
   }
   return found.sort((a, b) => a - b)
+}
+
+async function rowsOf(login: pg.ClientConfig, text: string): Promise<unknown[]> {
+  const client = new pg.Client(login)
+  await client.connect()
+  return client
+    .query(text)
+    .then(({ rows }) => rows)
+    .finally(() => client.end())
 }
 
 describe('npm start', () => {
@@ -95,6 +113,17 @@ describe('npm start', () => {
       status: 400,
       body: { message: expect.stringContaining('this installation has no public host name') },
     })
+
+    const { body: poolers } = await owner.get(`/v1/projects/${projects[0].ref}/config/database/pooler`)
+    expect(poolers).toMatchObject([
+      { db_host: `db.${projects[0].ref}.example.org`, db_port: Number(machine.env.POSTGRES_PORT) },
+    ])
+    expect(readFileSync(join(folder, 'supabase-profile.yaml'), 'utf8')).toContain('pooler_host: "example.org"')
+    const host = PUBLIC_DATABASES.POSTGRES_ADDRESS
+    const login = { host, port: Number(machine.env.POSTGRES_PORT), password: 'change-me-soon', database: 'postgres' }
+    const ssl = { rejectUnauthorized: false, servername: `db.${projects[0].ref}.${PUBLIC_DATABASES.DATABASE_DOMAIN}` }
+    for (const way of [{ user: `postgres.${projects[0].ref}` }, { user: 'postgres', ssl }])
+      expect(await rowsOf({ ...login, ...way }, 'select 1 as n')).toEqual([{ n: 1 }])
 
     const again = machine.start()
     await once(again.child, 'exit')
