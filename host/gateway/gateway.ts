@@ -246,7 +246,9 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     try {
       return await check()
     } catch (error) {
-      if (error instanceof WrongPassword) recordFailure(session)
+      // Programs know the password, and use the previous one until a change reaches them: a ban would outlast that by half an hour.
+      const isProgram = session.countedAddress !== undefined
+      if (error instanceof WrongPassword && !isProgram) recordFailure(session)
       throw error
     }
   }

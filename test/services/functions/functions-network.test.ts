@@ -157,7 +157,7 @@ describe('the egress of a function', () => {
     expect(rows).toEqual([{ role: 'postgres', database: 'postgres' }])
   })
 
-  it('logs in to no other database, and its wrong passwords lock out no other project and no client', async () => {
+  it('logs in to no other database, and its wrong passwords lock out nobody', async () => {
     const other = await installation.newStorage()
     const attack = await deploy(
       `const answers = []
@@ -168,9 +168,8 @@ describe('the egress of a function', () => {
     )
     const answers = await (await fetch(attack.url)).json()
     const wrong = 'password authentication failed for user "postgres"'
-    const banned = expect.stringMatching(/^too many failed logins from fd[0-9a-f:]+: banned until /)
     const unknown = 'Tenant or user not found'
-    expect(answers).toEqual([...Array(10).fill(unknown), ...Array(10).fill(wrong), banned, unknown])
+    expect(answers).toEqual([...Array(10).fill(unknown), ...Array(11).fill(wrong), unknown])
 
     const { slug } = await putFunction(
       other.ref,
@@ -179,7 +178,7 @@ describe('the egress of a function', () => {
       stores,
     )
     expect(await (await fetch(base.replace(ref, other.ref) + slug)).json()).toBe(wrong)
-    expect(await listBans()).toEqual([expect.stringMatching(/^fd[0-9a-f:]+::\/64$/)])
+    expect(await listBans()).toEqual([])
     const connectionString = (await jsonOf(`return Response.json(Deno.env.get('SUPABASE_DB_URL'))`)) as string
     const client = new pg.Client({ connectionString })
     await client.connect()
