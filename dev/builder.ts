@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { BUILT_HEADER, KEY_HEADER, PROJECT_HEADER } from '../src/builder/protocol.ts'
+import { BUILT_HEADER, KEY_HEADER, ORGANIZATION_HEADER, type Refusal } from '../src/builder/protocol.ts'
 import { logLine } from '../src/platform/http/log.ts'
 import { isSameSecret } from '../src/platform/secrets/equal.ts'
 import { memoryMiBMax } from './child-process.ts'
@@ -86,7 +86,7 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
       case 'canceled':
         return unavailable('The caller no longer waits for the answer')
       case 'busy':
-        return unavailable(BUSY)
+        return BUSY
     }
   }
 
@@ -121,7 +121,7 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
       if (buffered.bytes > BUFFERED_BYTES_MAX) throw new TooMany()
     }
     try {
-      if ((isProbe ? probing : building).isBusy()) throw new TooMany()
+      if ((isProbe ? probing : building).isBusy(originOf(incoming))) throw new TooMany()
       const request = await read(incoming, hold)
       answer(response, await (isProbe ? probe : build)({ request, signal: signal.signal }))
     } catch (error) {
@@ -129,7 +129,7 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
       // The rest of the body is read and dropped, because the sender reads the answer only after it.
       incoming.resume()
       if (error instanceof TooLarge) response.writeHead(413).end()
-      else answer(response, unavailable(BUSY))
+      else answer(response, BUSY)
     } finally {
       buffered.bytes -= size
     }
@@ -158,7 +158,7 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
 
 function read(incoming: IncomingMessage, hold: (bytes: number) => void): Promise<Request> {
   const chunks: Uint8Array[] = []
-  const { 'content-type': type, [KEY_HEADER]: key, [PROJECT_HEADER]: project } = incoming.headers
+  const { 'content-type': type, [KEY_HEADER]: key } = incoming.headers
   return new Promise((resolve, reject) => {
     incoming.on('data', (chunk: Uint8Array) => {
       try {
@@ -176,13 +176,14 @@ function read(incoming: IncomingMessage, hold: (bytes: number) => void): Promise
         path: incoming.url ?? '/',
         headers: { [KEY_HEADER]: String(key), ...(type && { 'content-type': type }) },
         body: new Uint8Array(Buffer.concat(chunks)),
-        origin: String(project),
+        origin: originOf(incoming),
       }),
     )
   })
 }
 
-const BUSY = 'Too many programs are waiting to be built or started'
+/** Organizations take turns. */
+const originOf = ({ headers }: IncomingMessage): string => String(headers[ORGANIZATION_HEADER])
 
 function answer(response: ServerResponse, { headers, body }: Answer): void {
   const built = headers?.get(BUILT_HEADER)
@@ -191,5 +192,7 @@ function answer(response: ServerResponse, { headers, body }: Answer): void {
   response.end(body)
 }
 
-const issue = (message: string): Answer => ({ body: JSON.stringify({ issues: [{ message }] }) })
-const unavailable = (reason: string): Answer => ({ body: JSON.stringify({ unavailable: reason }) })
+const refusal = (reason: Refusal): Answer => ({ body: JSON.stringify(reason) })
+const issue = (message: string): Answer => refusal({ issues: [{ message }] })
+const unavailable = (reason: string): Answer => refusal({ unavailable: reason })
+const BUSY = refusal({ unavailable: 'Too many programs are waiting to be built or started', isBusy: true })

@@ -44,7 +44,8 @@ type Outcome =
   /** Too many requests are waiting already. */
   | { kind: 'busy' }
 
-const WAITING_REQUESTS_MAX = 100
+/** Limits for waiting requests: of all origins, and of one, which must not fill the places of others. */
+const WAITING_MAX = { all: 100, origin: 50 }
 
 /**
  * Runs a Worker in a process of its own. It starts with the first request, and again after it has ended or did not answer in
@@ -118,14 +119,17 @@ export function supervise(options: Supervised) {
     isServing = false
   }
 
+  const isBusy = (origin = ''): boolean =>
+    waiting >= WAITING_MAX.all || (queues.get(origin)?.length ?? 0) >= WAITING_MAX.origin
+
   return {
-    isBusy: () => waiting >= WAITING_REQUESTS_MAX,
+    isBusy,
     /** Sends a request. `signal` aborts when the caller no longer waits for the answer. */
     async send(request: Request, signal: AbortSignal): Promise<Outcome> {
-      if (waiting >= WAITING_REQUESTS_MAX) return { kind: 'busy' }
+      const { origin = '' } = request
+      if (isBusy(origin)) return { kind: 'busy' }
       waiting += 1
       const { promise, resolve, reject } = Promise.withResolvers<Outcome>()
-      const { origin = '' } = request
       const queue = queues.get(origin) ?? []
       queue.push(() => sendNow(request, signal).then(resolve, reject))
       queues.set(origin, queue)

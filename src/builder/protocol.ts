@@ -26,8 +26,8 @@ export type Issue = z.output<typeof Issue>
 
 /** Issues that the developer can fix. */
 const Failed = z.object({ issues: z.array(Issue).min(1) })
-/** A temporary failure that the developer cannot fix, such as a registry that is down. */
-const Unable = z.object({ unavailable: z.string() })
+/** A temporary failure that the developer cannot fix, such as a registry that is down. `isBusy` is set if no build began. */
+const Unable = z.object({ unavailable: z.string(), isBusy: z.boolean().optional() })
 
 export const Refusal = z.union([Failed, Unable])
 export type Refusal = z.output<typeof Refusal>
@@ -54,8 +54,8 @@ export type BuiltWorker = z.output<typeof BuiltWorker>
 /** Header that authenticates the API when the builder listens at a port. */
 export const KEY_HEADER = 'x-pilothouse-key'
 
-/** Header with the project of a build; projects take turns if the builder runs one build at a time. */
-export const PROJECT_HEADER = 'x-pilothouse-project'
+/** Header with the organization of a build; organizations take turns if the builder runs one build at a time. */
+export const ORGANIZATION_HEADER = 'x-pilothouse-organization'
 
 export const SPEC_FIELD = 'spec'
 export const FILE_FIELD = 'file'

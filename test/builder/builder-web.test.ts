@@ -113,7 +113,7 @@ describe.each([
     const form = new FormData()
     form.set('spec', JSON.stringify({ entrypoint: 'index.ts' }))
     form.append('file', new Blob([`import '${web.origin}/x@latest/mod.ts'`]), 'index.ts')
-    const leaving = builder.post('/function', form, left.signal).catch(() => {})
+    const leaving = builder.post('/function', form, { signal: left.signal }).catch(() => {})
     const built = Array.from({ length: 12 }, async (_, n) => {
       const image = await builder.build({ 'index.ts': `import n from '${web.origin}/own/${n}.ts'; export default n` })
       return image.modules[image.main]

@@ -8,6 +8,7 @@ import {
   FILE_FIELD,
   type FunctionBuild,
   KEY_HEADER,
+  ORGANIZATION_HEADER,
   type Probe,
   ProbeResult,
   SPEC_FIELD,
@@ -32,7 +33,7 @@ export async function startBuilderProcess(bindings: Record<string, string> = {},
   const lines: string[] = []
   const onLine = (line: string) => void lines.push(line)
   const { address, key, ports, stop } = await start({ worker, onLine, memoryMiB })
-  return { ...builderAt(`http://${address}`, { [KEY_HEADER]: key }), ports, lines, stop }
+  return { ...builderAt(`http://${address}`, { [KEY_HEADER]: key }), address, key, ports, lines, stop }
 }
 export type BuilderProcess = Awaited<ReturnType<typeof startBuilderProcess>>
 
@@ -47,9 +48,10 @@ function builderAt(origin: string, headers: Record<string, string> = {}) {
   async function post(
     path: string,
     body: FormData | string | Uint8Array<ArrayBuffer>,
-    signal?: AbortSignal,
+    { signal = null, organizationId = '' }: { signal?: AbortSignal | null; organizationId?: string } = {},
   ): Promise<unknown> {
-    const response = await fetch(new URL(path, origin), { method: 'POST', headers, body, signal: signal ?? null })
+    const sent = { ...headers, [ORGANIZATION_HEADER]: organizationId }
+    const response = await fetch(new URL(path, origin), { method: 'POST', headers: sent, body, signal })
     if (!response.ok) throw new Error(`the builder answered ${response.status}: ${await response.text()}`)
     return response.json()
   }

@@ -19,6 +19,8 @@ interface Options {
   /** The folder of the Durable Objects. */
   folder: string
   onLine?(line: string): void
+  /** A builder in a process of its own. */
+  builder?: { address: string; key: string }
   /** Hosts that are reached at these origins, whatever their names resolve to. */
   servers?: ReadonlyMap<string, string>
 }
@@ -46,12 +48,12 @@ const outbound = (servers: ReadonlyMap<string, string>) => ({
 })
 
 /**
- * Serves the Worker as `npm start` does, except for its clock, which runs on request, and its builder, which has no
- * process of its own.
+ * Serves the Worker as `npm start` does, except for its clock, which runs on request, and its builder, which by
+ * default has no process of its own.
  */
 export async function serveWorker(
   { vars, secrets }: Bindings,
-  { bundle, folder, onLine = () => {}, servers = new Map() }: Options,
+  { bundle, folder, onLine = () => {}, builder: process, servers = new Map() }: Options,
 ): Promise<Server> {
   const port = await freePort(0, 'api')
   const bindings = { ...vars, ...secrets }
@@ -59,7 +61,8 @@ export async function serveWorker(
   const { tick, stop } = await runWorker(
     { bundle, port, bindings, folder },
     {
-      serviceBindings: { BUILDER },
+      serviceBindings: { BUILDER: process ? { external: { address: process.address, http: {} } } : BUILDER },
+      ...(process && { bindings: { BUILDER_KEY: process.key } }),
       onLine,
       worker: { outboundService: OUTBOUND },
       workers: [builder, outbound(servers)],

@@ -5,7 +5,7 @@ import {
   type FunctionBuild,
   type Issue,
   KEY_HEADER,
-  PROJECT_HEADER,
+  ORGANIZATION_HEADER,
   ProbeResult,
   Refusal,
   SPEC_FIELD,
@@ -29,6 +29,11 @@ export class BuildUnavailable extends Error {
   override name = 'BuildUnavailable'
 }
 
+/** Too many builds were waiting, so this one did not begin. */
+export class BuilderBusy extends BuildUnavailable {
+  override name = 'BuilderBusy'
+}
+
 const issueText = ({ message, file, line, column }: Issue): string =>
   file === undefined ? message : `${[file, line, column].filter((part) => part !== undefined).join(':')}: ${message}`
 
@@ -38,8 +43,8 @@ export interface SourceFile {
 }
 
 export interface Builder extends Pick<SystemCtx, 'bindings'> {
-  /** Project of the build. */
-  ref: string
+  /** Organization of the build. */
+  organizationId: string
 }
 
 /** An image as stored: only the builder and the isolate that runs it parse it. */
@@ -100,9 +105,9 @@ async function ask(builder: Builder, path: string, body: BodyInit): Promise<stri
   return (await send(builder, path, body)).text()
 }
 
-async function send({ bindings, ref }: Builder, path: string, body: BodyInit): Promise<Response> {
+async function send({ bindings, organizationId }: Builder, path: string, body: BodyInit): Promise<Response> {
   const { BUILDER, BUILDER_KEY: key } = bindings
-  const headers = { [PROJECT_HEADER]: ref, ...(key && { [KEY_HEADER]: key }) }
+  const headers = { [ORGANIZATION_HEADER]: organizationId, ...(key && { [KEY_HEADER]: key }) }
   const response = await BUILDER.fetch(`http://builder${path}`, { method: 'POST', headers, body })
   if (!response.ok) throw new Error(`the builder answered ${response.status}`)
   return response
@@ -117,6 +122,6 @@ function imageIn(answer: string): ImageText {
 
 function resultOrThrow<T extends object>(result: T | Refusal): Exclude<T, Refusal> {
   if ('issues' in result) throw new BuildFailed(result.issues)
-  if ('unavailable' in result) throw new BuildUnavailable(result.unavailable)
+  if ('unavailable' in result) throw new (result.isBusy ? BuilderBusy : BuildUnavailable)(result.unavailable)
   return result as Exclude<T, Refusal>
 }

@@ -1,11 +1,17 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { DeleteObjectCommand, ListObjectsV2Command, PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
 import { and, desc, eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { workerImages, workers, workerTasks, workerUploads } from '../../../src/model/tables/index.ts'
+import { startBuilderProcess } from '../../builder/client.ts'
 import { control, newMember, newOrganization, type TestOrganization, tick, workerLogs } from '../../support/api.ts'
 import { extended } from '../../support/extended.ts'
 import { newProject, untilGone } from '../../support/projects.ts'
+import { startInstallation } from '../../support/storage-installation.ts'
 import { WAIT_MS } from '../../support/wait.ts'
+import { serveWorker } from '../../support/worker.ts'
 import { packed, saying, workerOf } from '../../support/workers.ts'
 
 type Task = typeof workerTasks.$inferSelect
@@ -196,6 +202,47 @@ extended('a build refuses a context that replaced the one that was checked', asy
   const { build_state, state_reason } = await worker.built()
   expect([build_state, state_reason]).toEqual(['failed', expect.stringContaining('at most 33554432 are allowed')])
   expect(await (await worker.call()).text()).toBe('hello')
+})
+
+describe('a build for which the builder has no place', () => {
+  it('waits until there is one, without counting as an attempt', async () => {
+    const silent = createServer().listen(0, '127.0.0.1')
+    await once(silent, 'listening')
+    const silentUrl = `http://127.0.0.1:${(silent.address() as AddressInfo).port}/mod.ts`
+    const builder = await startBuilderProcess({ IMPORT_LOOPBACK: 'on' })
+    const installation = await startInstallation({
+      serve: (bindings, folder) => serveWorker(bindings, { bundle: inject('bundle'), folder, builder }),
+    })
+    const own = await installation.newOrganization()
+    const { ref: project, url } = await installation.newStorage(own)
+    const form = new FormData()
+    form.set('spec', JSON.stringify({ entrypoint: 'index.ts' }))
+    form.append('file', new Blob([`import '${silentUrl}'`]), 'index.ts')
+    const left = new AbortController()
+    const build = () => builder.post('/function', form, { organizationId: own.id, signal: left.signal })
+    const requested = once(silent, 'request')
+    const running = build()
+    await requested
+    const waiting = Array.from({ length: 51 }, build)
+    expect(await Promise.race(waiting)).toMatchObject({ isBusy: true })
+
+    const worker = workerOf(own.owner, project, { base: url })
+    await worker.deploy({}, await worker.upload(packed(saying('hello'))))
+    const tasks = () => installation.control.select().from(workerTasks)
+    const lastError = expect.stringContaining('Too many programs are waiting')
+    await vi.waitFor(
+      async () => expect(await tasks()).toMatchObject([{ state: 'pending', attempts: 0, lastError }]),
+      WAIT,
+    )
+    left.abort()
+    silent.closeAllConnections()
+    await Promise.allSettled([running, ...waiting])
+    expect(await worker.built()).toMatchObject({ build_state: 'active' })
+    expect(await tasks()).toMatchObject([{ state: 'done', attempts: 1 }])
+    await installation.stop()
+    await builder.stop()
+    silent.close()
+  })
 })
 
 describe('builds of a project', () => {

@@ -22,7 +22,7 @@ export async function deployFunction(
   const slug = requestedSlug ?? slugIn(metadata.name)
   const before = await findFunctionOrQuota(ctx, project, slug)
   const files = await filesOf(parts)
-  const deployment = await makeDeployment(ctx, project.ref, {
+  const deployment = await makeDeployment(ctx, project, {
     slug,
     files,
     entrypoint: metadata.entrypoint_path ?? '',

@@ -1,4 +1,5 @@
 import { eq } from 'drizzle-orm'
+import type { ProjectAccess } from '../../../access/access.ts'
 import type { SystemCtx } from '../../../ctx.ts'
 import { functionDeployments } from '../../../model/tables/index.ts'
 import { isBucketUnavailable } from '../../../platform/blobs/bucket.ts'
@@ -44,9 +45,13 @@ const tooMany = () =>
   })
 
 /** Bundles a program and stores it in the bucket as an unused deployment, which is removed later unless a function uses it. */
-export async function makeDeployment(ctx: SystemCtx, ref: string, program: Program): Promise<DeploymentRow> {
+export async function makeDeployment(
+  ctx: SystemCtx,
+  { ref, organizationId }: ProjectAccess,
+  program: Program,
+): Promise<DeploymentRow> {
   const { slug, entrypoint, importMap, requestedAt } = program
-  const image = utf8(await runInSlot(ref, () => build({ bindings: ctx.bindings, ref }, program), tooMany))
+  const image = utf8(await runInSlot(ref, () => build({ bindings: ctx.bindings, organizationId }, program), tooMany))
   const sha256 = await digestOf(image, program)
   const source = await encodeSource(program)
   const row = await addDeployment(ctx, { projectRef: ref, slug, sha256, entrypoint, importMap, createdAt: requestedAt })

@@ -23,7 +23,7 @@ export async function createFunction(ctx: Ctx, project: ProjectAccess, query: Wr
   rejectImportMap(query)
   if (await findFunctionOrQuota(ctx, project, slug)) throw new ApiError('conflict.function_slug', { detail: slug })
   const entrypoint = query.entrypoint_path ?? DEFAULT_ENTRYPOINT
-  const deployment = await makeDeployment(ctx, project.ref, singleFile(ctx, slug, entrypoint, text ?? ''))
+  const deployment = await makeDeployment(ctx, project, singleFile(ctx, slug, entrypoint, text ?? ''))
   return toDeployed(await deploy(ctx, project, deployment, settingsOf(fields, query), { exists: false }))
 }
 
@@ -52,7 +52,7 @@ export async function updateFunction(
   }
   rejectImportMap(query)
   const entrypoint = query.entrypoint_path ?? found.deployment.entrypoint
-  const deployment = await makeDeployment(ctx, project.ref, singleFile(ctx, slug, entrypoint, text))
+  const deployment = await makeDeployment(ctx, project, singleFile(ctx, slug, entrypoint, text))
   return toDeployed(await deploy(ctx, project, deployment, settings, { exists: true }))
 }
 

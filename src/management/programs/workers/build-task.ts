@@ -14,7 +14,7 @@ import { type Work, workerLeases } from './worker-tasks.ts'
 export async function build(ctx: SystemCtx, work: Work): Promise<ServedWorker | undefined> {
   const { task, project } = work
   const built = task.uploadId
-    ? await buildUpload(ctx, project.ref, { uploadId: task.uploadId, spec: task.spec })
+    ? await buildUpload(ctx, project, { uploadId: task.uploadId, spec: task.spec })
     : work.worker.served
   if (!built) throw new BuildFailed([{ message: 'There is no earlier build to deploy again: upload a build context' }])
   const served = { ...built, deploymentId: task.id, spec: task.spec }
@@ -39,7 +39,12 @@ interface Upload {
 
 type Built = Pick<ServedWorker, 'image' | 'crons' | 'assets'>
 
-async function buildUpload(ctx: SystemCtx, ref: string, { uploadId, spec }: Upload): Promise<Built> {
+async function buildUpload(
+  ctx: SystemCtx,
+  { ref, organizationId }: Work['project'],
+  { uploadId, spec }: Upload,
+): Promise<Built> {
+  const builder = { bindings: ctx.bindings, organizationId }
   const context = await openStore(ctx).get(uploadKey(ref, uploadId))
   if (!context?.body) throw new BuildFailed([{ message: 'The build context has expired: upload it again' }])
   // The size is checked again, because the upload URL stays valid after the check at deployment.
@@ -49,11 +54,11 @@ async function buildUpload(ctx: SystemCtx, ref: string, { uploadId, spec }: Uplo
       { message: `The build context is too large: ${context.size} bytes, at most ${CONTEXT_BYTES_MAX} are allowed` },
     ])
   }
-  const { image, crons, assets } = await buildWorker({ bindings: ctx.bindings, ref }, context.body)
+  const { image, crons, assets } = await buildWorker(builder, context.body)
   // The image is stored before the program is known to start, because assets cannot be buffered. Unused images are removed later.
   const sha256 = await storeImage(ctx, ref, { image, assets })
   const env = await variablesFor(ctx, ref, spec.secrets_scope)
-  requireHandlers(await probe({ bindings: ctx.bindings, ref }, { image, env }), crons)
+  requireHandlers(await probe(builder, { image, env }), crons)
   return {
     image: sha256,
     ...(crons.length > 0 && { crons }),

@@ -8,7 +8,7 @@ import { describeError } from '../../../platform/http/log.ts'
 import { count } from '../../../platform/metrics/counters.ts'
 import { send } from '../../../platform/queue/send.ts'
 import { RemovalsPaused } from '../../../platform/removals.ts'
-import { BuildFailed } from '../../../services/runtime/build-client.ts'
+import { BuilderBusy, BuildFailed } from '../../../services/runtime/build-client.ts'
 import { requireImage, touchImage } from '../../../services/workers/worker-images.ts'
 import { forgetPlan } from '../../../services/workers/worker-plan.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
@@ -174,7 +174,8 @@ const REASON_LENGTH_MAX = 8_000
 /** Errors of the program fail the build; errors of the installation are retried. */
 async function recordFailure(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
   const { task } = work
-  if (error instanceof RemovalsPaused) return workerLeases.postponeUncounted(ctx, task, describeError(error))
+  if (error instanceof RemovalsPaused || error instanceof BuilderBusy)
+    return workerLeases.postponeUncounted(ctx, task, describeError(error))
   if (error instanceof BuildFailed && task.kind === 'build') return void (await failBuild(ctx, work, error.message))
   const reason = reasonOf(task, error)
   ctx.log.error('worker_task_failed', {
