@@ -45,9 +45,8 @@ async function assetOf(ctxOf: () => SystemCtx, { address, request }: ProgramCall
   // Without the final slash, relative links of a page would point outside of the worker, so redirect.
   const lacksSlash = address.path === address.prefix
   const { method, headers } = request
-  const assetRequest = { method: lacksSlash ? 'HEAD' : method, headers, url: address.url }
-  const answer = await assetResponse(ctxOf(), assets, assetRequest)
-  if (!answer || !lacksSlash || !answer.ok) return answer
+  const answerTo = (as: string) => assetResponse(ctxOf(), assets, { method: as, headers, url: address.url })
+  if (!lacksSlash || !(await answerTo('HEAD'))?.ok) return answerTo(method)
   const location = `${address.name}/${new URL(address.url).search}`
   return new Response(null, { status: 307, headers: { location } })
 }

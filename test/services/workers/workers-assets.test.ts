@@ -222,6 +222,10 @@ describe('static assets', () => {
     ]
     expect(await answers('404-page')).toEqual([...pages, [404, 'nothing']])
     expect(await answers('404-page', MAIN)).toEqual([...pages, [200, 'program GET']])
+    const pageOnly = await deployWorker({ '404.html': 'nothing' }, { not_found_handling: '404-page' })
+    for (const path of ['', '/']) {
+      expect(await exchange(pageOnly.url(path))).toMatchObject({ status: 404, body: 'nothing' })
+    }
     const home = [200, 'home']
     expect(await answers('single-page-application')).toEqual([home, home, home])
     expect(await answers('single-page-application', MAIN)).toEqual([home, home, [200, 'program GET']])
