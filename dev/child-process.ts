@@ -67,8 +67,7 @@ export interface Usage {
 
 const TICKS_PER_SECOND = 100
 /** Indexes of fields in /proc/<pid>/stat, counted from the closing parenthesis of the name. */
-const [USER_TICKS, SYSTEM_TICKS, RESIDENT_PAGES] = [11, 12, 21]
-const PAGE_MiB = 4096 / MiB
+const [USER_TICKS, SYSTEM_TICKS] = [11, 12]
 
 /** Undefined if the process has ended, or the operating system does not report its usage. */
 export async function usageOf(pid: number | undefined): Promise<Usage | undefined> {
@@ -77,16 +76,18 @@ export async function usageOf(pid: number | undefined): Promise<Usage | undefine
 }
 
 async function usageFromProc(pid: number): Promise<Usage | undefined> {
-  const text = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '')
-  if (text === '') return undefined
-  const fields = text
-    .slice(text.lastIndexOf(')') + 2)
+  const read = (name: string) => readFile(`/proc/${pid}/${name}`, 'utf8').catch(() => '')
+  // Unlike `stat`, `status` does not count in pages, whose size depends on the machine.
+  const [stat, status] = await Promise.all([read('stat'), read('status')])
+  if (stat === '') return undefined
+  const fields = stat
+    .slice(stat.lastIndexOf(')') + 2)
     .split(' ')
     .map(Number)
   const at = (index: number) => fields[index] ?? 0
   return {
     cpuSeconds: (at(USER_TICKS) + at(SYSTEM_TICKS)) / TICKS_PER_SECOND,
-    residentMiB: at(RESIDENT_PAGES) * PAGE_MiB,
+    residentMiB: Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0) / 1024,
   }
 }
 
