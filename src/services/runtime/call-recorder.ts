@@ -221,7 +221,10 @@ const insert = (db: Db, rows: readonly Invocation[]) =>
       "deploymentId" uuid, method text, path text, status int, ms int, console jsonb, at double precision)
     on conflict do nothing`)
 
-/** Adds lines to written rows as `addLines` does to those that wait. */
+/**
+ * Adds lines to written rows as `addLines` does to those that wait. Rows that have no room stay as they are: each change of one writes
+ * all its lines anew.
+ */
 const append = (db: Db, lines: readonly LateLines[]) =>
   db.execute(sql`
     update invocations i set status = coalesce(l.status, i.status), console = (
@@ -241,4 +244,5 @@ const append = (db: Db, lines: readonly LateLines[]) =>
         left join jsonb_array_elements(r.console) with ordinality as e (line, number) on true
       group by id, ref, "programId"
     ) l
-    where i.id = l.id and i.project_ref = l.ref and i.program_id = l."programId"`)
+    where i.id = l.id and i.project_ref = l.ref and i.program_id = l."programId"
+      and (l.status is not null or jsonb_array_length(i.console) < ${LINES_MAX} or l.console @> '[{"level": "error"}]')`)

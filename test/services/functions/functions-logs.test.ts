@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { eq } from 'drizzle-orm'
+import { eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { functions, invocations } from '../../../src/model/tables/index.ts'
@@ -251,6 +251,30 @@ describe('each call of a function', () => {
         expect.stringContaining('Uncaught Error: the reason'),
       ])
     }, WAIT)
+  })
+
+  it('leaves its row as it is if that has no room for the late lines', async () => {
+    const { call, written } = await deployed(
+      `const { env } = await import('cloudflare:workers')
+      const ended = new URL(request.url).searchParams.get('ended')
+      if (ended) await env['=console'].write(ended, [{ level: 'log', message: 'late', at: new Date().toISOString() }])
+      else for (let n = 1; n <= 100; n++) console.log(n)
+      return new Response('x')`,
+    )
+    const versionsOf = (row?: string) =>
+      control.execute(
+        sql`select xmin::text, status, jsonb_array_length(console) as lines from invocations where id = ${row}`,
+      )
+    await call()
+    const [row] = await written(1)
+    const { rows: before } = await versionsOf(row?.id)
+    expect(before).toMatchObject([{ status: 200, lines: 100 }])
+    // Late lines are written at the latest before the row of the second call after them.
+    await call(`?ended=${row?.id}`)
+    await written(2)
+    await call()
+    await written(3)
+    expect((await versionsOf(row?.id)).rows).toEqual(before)
   })
 
   it('leaves fewer lines of a project that has printed many, even if those were empty', async () => {
