@@ -1,10 +1,10 @@
-import { EngineUnavailable } from '../../src/engine/engine-errors.ts'
 import { type HostApi, hostApi } from '../../src/engine/host/client.ts'
 import { LOCAL } from '../../src/engine/host/directory.ts'
 import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
 import { hosts } from '../../src/model/tables/index.ts'
 import { unseal } from '../../src/platform/secrets/seal.ts'
 import type { ControlDb } from '../seed.ts'
+import { StartError } from '../start-error.ts'
 import { refuseEncryptionKey, targetEncryptionKey, targetHost } from '../target.ts'
 
 /** Part of a host's address that only clients of its databases use. */
@@ -28,12 +28,12 @@ export const openHostKey = (
   { name, sealedKey }: Pick<typeof hosts.$inferSelect, 'name' | 'sealedKey'>,
 ): Promise<string> => unseal(encryptionKey, sealedKey, hostAssociatedData(name)).catch(refuseEncryptionKey)
 
-/** Whether a host answers. A host that refuses the key, or answers something else than a host, throws its error. */
-export const doesAnswer = (api: HostApi | undefined): Promise<boolean> =>
-  (api?.describe() ?? Promise.resolve(undefined)).then(
-    (description) => description !== undefined,
-    (error) => {
-      if (error instanceof EngineUnavailable) return false
-      throw error
-    },
-  )
+/** Finds a host by name; throws if it is not known on this machine. */
+export function requireHost(apis: ReadonlyMap<string, HostApi>, name: string): HostApi {
+  const api = apis.get(name)
+  if (api) return api
+  throw new StartError(name === LOCAL ? unknownHere(name) : `no host is called "${name}"`)
+}
+
+export const unknownHere = (name: string): string =>
+  `the host ${name} is not known here: set HOST_URL and HOST_KEY to those of the Worker`

@@ -13,7 +13,7 @@ import { errorMessage, StartError } from '../start-error.ts'
 import { targetEncryptionKey, targetHost } from '../target.ts'
 import { change, type Transaction } from './change.ts'
 import type { Command, Options } from './command.ts'
-import { doesAnswer, hostApis, openHostKey, UNUSED_ADDRESS } from './host-apis.ts'
+import { hostApis, openHostKey, UNUSED_ADDRESS } from './host-apis.ts'
 
 type Row = typeof hosts.$inferSelect
 
@@ -181,7 +181,7 @@ async function requireUnused(tx: Transaction, { name, isLost }: { name: string; 
 }
 
 async function requireLost(db: ControlDb, name: string): Promise<void> {
-  if (await doesAnswer((await hostApis(db)).get(name)))
+  if (await (await hostApis(db)).get(name)?.answers())
     throw new StartError(`${name} answers: remove it without --lost, once its projects are moved or deleted`)
 }
 

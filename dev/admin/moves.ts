@@ -10,7 +10,7 @@ import { change } from './change.ts'
 import type { Command, Report } from './command.ts'
 import { errorLine } from './error-line.ts'
 import { unknownProject } from './find.ts'
-import { doesAnswer, hostApis } from './host-apis.ts'
+import { hostApis, requireHost } from './host-apis.ts'
 import { findByRef } from './projects.ts'
 
 export const moveCommands: Record<string, Command> = {
@@ -66,12 +66,10 @@ async function startMove(db: ControlDb, { ref, to, isSourceLost }: Move): Promis
   if (!movable.includes(status))
     throw new StartError(`the status of ${ref} is ${status}: it must be one of ${movable.join(', ')}`)
   const apis = await hostApis(db)
-  const target = apis.get(to)
-  const unknownHost = `no host is called "${to}"`
-  if (!target) throw new StartError(unknownHost)
-  const { features } = await target.describe()
+  const source = requireHost(apis, from)
+  const { features } = await requireHost(apis, to).describe()
   if (!features.includes('backups')) throw new StartError(`the host ${to} has no archive, which a move needs`)
-  const answers = await doesAnswer(apis.get(from))
+  const answers = await source.answers()
   if (isSourceLost && answers)
     throw new StartError(`${from} answers: move without --source-lost, so that nothing is lost`)
   if (!isSourceLost && !answers) throw new StartError(`${from} does not answer: is it lost? Then add --source-lost`)
@@ -79,7 +77,7 @@ async function startMove(db: ControlDb, { ref, to, isSourceLost }: Move): Promis
     const { tx, trace } = mutation
     // The lock prevents the removal of the host before the task is stored. The host of the settings has no row.
     const rows = await tx.select({ name: hosts.name }).from(hosts).where(eq(hosts.name, to)).for('key share')
-    if (rows.length === 0 && to !== LOCAL) throw new StartError(unknownHost)
+    if (rows.length === 0 && to !== LOCAL) throw new StartError(`no host is called "${to}"`)
     const project = await findByRef(tx, ref)
     const before = await lockStatus(mutation, ref)
     const now = Date.now()

@@ -1,15 +1,16 @@
-import { and, eq, gte } from 'drizzle-orm'
+import { and, eq, gte, isNull, sql } from 'drizzle-orm'
 import type { HostApi } from '../../src/engine/host/client.ts'
+import { LOCAL } from '../../src/engine/host/directory.ts'
 import { type Gauges, readGauges } from '../../src/management/installation/gauges.ts'
 import { HEARTBEAT_SECONDS_MAX } from '../../src/management/installation/health.ts'
-import { heartbeats, projectTasks, workerTasks } from '../../src/model/tables/index.ts'
+import { heartbeats, projects, projectTasks, workerTasks } from '../../src/model/tables/index.ts'
 import { DATABASE_CLOCK } from '../../src/platform/db/database-clock.ts'
 import { findKeyProblem } from '../encryption-key.ts'
 import type { ControlDb } from '../seed.ts'
 import { errorMessage } from '../start-error.ts'
 import { targetEncryptionKey } from '../target.ts'
 import { type Command, DAY_MS, type Report } from './command.ts'
-import { hostApis } from './host-apis.ts'
+import { hostApis, unknownHere } from './host-apis.ts'
 
 /** Limit for due work, which the sweeper starts within 15 s. */
 const OVERDUE_SECONDS_MAX = 60
@@ -75,6 +76,9 @@ async function checkHosts(db: ControlDb): Promise<{ text: string; problems: (str
   try {
     const apis = await hostApis(db)
     const problems = await Promise.all([...apis.values()].map(hostProblem))
+    const local = sql`${projects.engineState} ->> 'host' = ${LOCAL}`
+    const isMissing = !apis.has(LOCAL) && (await db.$count(projects, and(local, isNull(projects.removedAt)))) > 0
+    if (isMissing) problems.push(unknownHere(LOCAL))
     return { text: [...apis.keys()].join(', ') || 'none', problems }
   } catch (error) {
     return { text: 'not checked', problems: [`the hosts cannot be asked: ${errorMessage(error)}`] }

@@ -11,7 +11,7 @@ import { refuseEncryptionKey, targetEncryptionKey } from '../target.ts'
 import { change } from './change.ts'
 import type { Command } from './command.ts'
 import { lockProject } from './find.ts'
-import { hostApis } from './host-apis.ts'
+import { hostApis, requireHost } from './host-apis.ts'
 
 export const upgradeCommands: Record<string, Command> = {
   'upgrades undo': {
@@ -26,8 +26,7 @@ const undoUpgrade = (db: ControlDb, ref: string): Promise<string> =>
     const { organizationId, status, engineState, sealedPassword } = await lockProject(tx, ref)
     if (status !== 'ACTIVE_HEALTHY') throw new StartError(`the status of ${ref} is ${status}, not ACTIVE_HEALTHY`)
     const { host = '' } = driverState<HostState>(engineState) ?? {}
-    const api = (await hostApis(db)).get(host)
-    if (!api) throw new StartError(`the host "${host}" is not known here: set HOST_URL and HOST_KEY`)
+    const api = requireHost(await hostApis(db), host)
     const encryptionKey = await targetEncryptionKey(process.env)
     const opened = unseal(encryptionKey, sealedPassword, projectAssociatedData(ref, 'password'))
     const password = await opened.catch(refuseEncryptionKey)

@@ -222,6 +222,19 @@ clients reach their databases at 127\.0\.0\.1:${second.gatewayPort}$`,
       await expect(machine.command('project', 'move', ref, 'local')).rejects.toThrow('is on local already')
       await expect(machine.command('project', 'move', newRef(), 'fra-1')).rejects.toThrow('no project has the ref')
       await expect(machine.command('project', 'move', ref, 'fra-1', '--source-lost')).rejects.toThrow('local answers')
+      // Where the key of the source is wrong, or the source has another address or none, the Worker still reaches the source.
+      vi.stubEnv('HOST_URL', `http://127.0.0.1:${machine.env.PROXY_PORT}`)
+      await expect(machine.command('project', 'move', ref, 'fra-1', '--source-lost')).rejects.toThrow('local answers')
+      vi.stubEnv('HOST_URL', 'http://127.0.0.1:9')
+      await expect(move('fra-1', '--source-lost')).rejects.toThrow('has not moved: the host local answers')
+      const { ENCRYPTION_KEY } = await readSecrets(machine.folder, { isNew: false })
+      for (const option of [[], ['--source-lost']]) {
+        vi.stubEnv('DATABASE_URL', await targetDatabaseUrl(machine.env))
+        vi.stubEnv('ENCRYPTION_KEY', ENCRYPTION_KEY)
+        await expect(machine.command('project', 'move', ref, 'fra-1', ...option)).rejects.toThrow(
+          'the host local is not known here: set HOST_URL and HOST_KEY',
+        )
+      }
       expect(await move('fra-1')).toBe(`${ref} is on fra-1`)
       await ended
       expect(counted).toBeGreaterThan(100)

@@ -308,6 +308,13 @@ describe('status', () => {
     expect((await adminReport('status')).text).toContain(
       'local at http://127.0.0.1:9: the database host does not answer',
     )
+    await newProject(await newOrganization())
+    vi.stubEnv('HOST_URL', '')
+    vi.stubEnv('DATABASE_URL', 'postgresql://127.0.0.1/x')
+    vi.stubEnv('ENCRYPTION_KEY', inject('encryptionKey'))
+    const unknown = await adminReport('status')
+    expect(unknown.text).toContain('\nPROBLEM        the host local is not known here: set HOST_URL and HOST_KEY')
+    expect(unknown.exitCode).toBe(1)
   })
 
   it('names overdue work, with exit code 1', async () => {

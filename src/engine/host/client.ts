@@ -137,6 +137,11 @@ export function hostApi(host: HostAddress, egress: Fetcher | undefined) {
     ask,
     withLock,
     describe: () => ask(Host, { method: 'GET', path: '', timeoutMs: DESCRIBE_MS_MAX }),
+    /** Whether the host answers, even if it refuses the key or is slow. A proxy that answers for a host that is gone does not count. */
+    async answers(): Promise<boolean> {
+      const response = await send({ method: 'GET', path: '' }).catch(() => undefined)
+      return response !== undefined && (response.ok || Failure.safeParse(parseJson(await response.text())).success)
+    },
     /** Changes a project's instance under its lock; the path of the call is below that of the instance. */
     change: (ref: string, fence: Fence | undefined, call: Call): Promise<void> =>
       withLock(ref, fence, (askInLock) => askInLock(NoContent, { ...call, path: `/instances/${ref}${call.path}` })),

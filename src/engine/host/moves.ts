@@ -29,6 +29,7 @@ export function hostMoves(access: HostAccess, states: EngineStates<HostState>): 
       const result = { region, engineState: hostState(access, target) }
       if (state?.host === to) return result
       if (state?.host !== from) throw new EngineRefusal(`the project is not on the host ${from}`)
+      if (isSourceLost) await requireLost(access, from)
       const source = isSourceLost ? undefined : await hostNamed(from)
       // The replicas of a lost host are lost with it.
       if (source && state.replicas?.length) throw new EngineRefusal('the project has read replicas: remove them first')
@@ -61,6 +62,13 @@ export function hostMoves(access: HostAccess, states: EngineStates<HostState>): 
       return (await Promise.all((await access.apis()).map((api) => sealedAt(api).catch(() => [])))).flat()
     },
   }
+}
+
+/** Refuses to leave a host behind that still serves its projects: what is committed there would be lost. */
+async function requireLost(access: HostAccess, name: string): Promise<void> {
+  const host = (await access.apis()).find(({ host }) => host.id === name)
+  if (await host?.answers())
+    throw new EngineRefusal(`the host ${name} answers: move without --source-lost, so that nothing is lost`)
 }
 
 const unseal = (api: HostApi, ref: string, fence: Fence | undefined) =>
