@@ -4,6 +4,8 @@ import { HostName } from '../src/config.ts'
 import { REGION_CODES } from '../src/model/tables/values.ts'
 import { describeError } from '../src/platform/http/log.ts'
 import { settingProblem } from '../src/platform/setting-problem.ts'
+import { Archive } from './backups/archive.ts'
+import { DamagedObject } from './backups/errors.ts'
 import { BucketRefused, s3Store } from './backups/store.ts'
 import { type HostOptions, startHost } from './host.ts'
 import { listFolders } from './instances/record.ts'
@@ -80,8 +82,15 @@ function readArchiveSettings(env: NodeJS.ProcessEnv): HostOptions['archive'] {
 /** Refuses wrong settings before the first instance is made. Later, a bucket that fails must not keep the databases down. */
 async function checkArchive(archive: NonNullable<HostOptions['archive']>, root: string): Promise<void> {
   try {
-    await s3Store(archive).check(AbortSignal.timeout(BUCKET_MS_MAX))
+    const store = s3Store(archive)
+    const signal = AbortSignal.timeout(BUCKET_MS_MAX)
+    await store.check(signal)
+    await new Archive(store, Buffer.from(archive.key), signal).checkKey()
   } catch (error) {
+    if (error instanceof DamagedObject)
+      throw new Error(
+        `ARCHIVE_KEY is not the key that the bucket ${archive.bucket} was used with (${error.message}): set that key, or use a new bucket.`,
+      )
     const { names } = await listFolders({ root, run: '' })
     if (!(error instanceof BucketRefused) || names.length > 0)
       return log('archive_unreachable', { error: describeError(error) })

@@ -3,6 +3,7 @@ import { type FileHandle, open, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { ARCHIVE_PREFIX } from '../../host/backups/archive.ts'
 import { MissingObject } from '../../host/backups/errors.ts'
 import { Mutex } from '../../host/instances/mutex.ts'
 import { StartError } from '../start-error.ts'
@@ -10,9 +11,6 @@ import { BUCKET_PREFIX, damaged, OBJECTS, StoredObject, type Sum } from './manif
 import type { BackupPlace } from './place.ts'
 
 type Bytes = AsyncIterable<Uint8Array>
-
-/** Prefix of the archive's keys in the bucket. */
-export const ARCHIVE_PREFIX = 'backups/'
 
 /** Objects that are copied at the same time, each with a part of 16 MiB in memory. */
 const COPIES_AT_ONCE = 4

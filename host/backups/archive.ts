@@ -15,6 +15,9 @@ interface Stored {
   sha256: string
 }
 
+/** Prefix of all objects of the archive in the bucket. */
+export const ARCHIVE_PREFIX = 'backups/'
+
 /** Compresses and seals the objects of a store. Data is streamed: it is never whole in memory or on disk. */
 export class Archive {
   readonly store: ArchiveStore
@@ -83,6 +86,12 @@ export class Archive {
 
   async putText(key: string, text: string): Promise<void> {
     await this.put(key, Readable.from([Buffer.from(text)]))
+  }
+
+  /** Throws `DamagedObject` if the key does not open the first object of the archive: another key sealed it. */
+  async checkKey(): Promise<void> {
+    for await (const { key } of this.store.each(ARCHIVE_PREFIX))
+      return void (await unseal(this.#key, key, this.store.get(key, this.#signal)).next())
   }
 
   async text(key: string): Promise<string> {

@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import { dataFiles } from '../copies/data-files.ts'
 import { withRunningBackup } from '../copies/running-backup.ts'
 import { type Instance, Refused } from '../instances/types.ts'
-import type { Archive } from './archive.ts'
+import { ARCHIVE_PREFIX, type Archive } from './archive.ts'
 
 /** Description of a backup. It is written last: a backup without a manifest does not exist. */
 export interface Manifest {
@@ -22,7 +22,7 @@ export interface Manifest {
   sha256: string
 }
 
-export const prefixOf = (name: string) => `backups/${name}/`
+export const prefixOf = (name: string) => `${ARCHIVE_PREFIX}${name}/`
 const objectOf = (name: string, id: string) => `${prefixOf(name)}base/${id}.tar`
 const manifestOf = (name: string, id: string) => `${prefixOf(name)}base/${id}.json`
 

@@ -5,8 +5,11 @@ import { createServer } from 'node:http'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { afterAll, describe, expect, inject, it, onTestFinished } from 'vitest'
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
 import { freePorts } from '../../dev/ports.ts'
+import { startS3 } from '../../dev/s3.ts'
+import { Archive } from '../../host/backups/archive.ts'
+import { s3Store } from '../../host/backups/store.ts'
 import { listenOnFreePort } from '../support/listen.ts'
 import { newHostFolder } from './host-folder.ts'
 
@@ -23,13 +26,14 @@ const ARCHIVE = {
   S3_SECRET_ACCESS_KEY: 'secret',
 }
 
-const s3 = inject('s3')
+const credentials = { accessKeyId: 'a'.repeat(20), secretAccessKey: 'b'.repeat(40) }
+const s3 = await startS3({ buckets: ['archive'], ...credentials })
+afterAll(s3.stop)
 const BUCKET = {
   ...ARCHIVE,
   S3_ENDPOINT: s3.endpoint,
-  S3_BUCKET: s3.bucket,
-  S3_ACCESS_KEY_ID: s3.accessKeyId,
-  S3_SECRET_ACCESS_KEY: s3.secretAccessKey,
+  S3_ACCESS_KEY_ID: credentials.accessKeyId,
+  S3_SECRET_ACCESS_KEY: credentials.secretAccessKey,
 }
 const UNREACHABLE = { level: 'error', event: 'archive_unreachable', error: expect.any(String) }
 
@@ -82,6 +86,29 @@ describe('a database host', () => {
     expect(errors()).toBe(
       `The bucket of the archive cannot be used (${reason}): check S3_ENDPOINT, S3_REGION, S3_BUCKET, S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY.\n`,
     )
+  })
+
+  it('does not start with another ARCHIVE_KEY than the one that sealed the objects of the bucket', async () => {
+    const store = s3Store({ endpoint: s3.endpoint, region: 'auto', bucket: 'archive', ...credentials })
+    const starts = async (more = {}) => {
+      const { child, ended } = await run({ ...BUCKET, ...more })
+      const [line] = await once(createInterface(child.stdout), 'line')
+      expect(JSON.parse(line)).toMatchObject({ event: 'host_started', archive: true })
+      child.kill('SIGTERM')
+      expect(await ended).toEqual([0, null])
+    }
+    await starts({ ARCHIVE_KEY: 'a key that has sealed nothing so far' })
+    await new Archive(store, Buffer.from(ARCHIVE.ARCHIVE_KEY)).putText('backups/a/base/1.json', '{}')
+    const { HOST_FOLDER } = (await run({ HOST_KEY: undefined })).own
+    await mkdir(join(HOST_FOLDER, 'instances', 'a'.repeat(20)), { recursive: true })
+    for (const folder of [{}, { HOST_FOLDER }]) {
+      const { ended, errors } = await run({ ...BUCKET, ...folder, ARCHIVE_KEY: 'another key of the test, of letters' })
+      expect(await ended).toEqual([1, null])
+      expect(errors()).toBe(
+        'ARCHIVE_KEY is not the key that the bucket archive was used with (backups/a/base/1.json was changed, or belongs to another name or key): set that key, or use a new bucket.\n',
+      )
+    }
+    await starts()
   })
 
   it('starts with databases whose archive is refused', async () => {
