@@ -3,23 +3,18 @@ import { projectAssociatedData } from '../src/model/secrets/associated-data.ts'
 import { keyIdOf, keyIdsOf, unseal } from '../src/platform/secrets/seal.ts'
 import { errorMessage } from './start-error.ts'
 
-/** The project to check: the first one in the order of whether a key of $1 has sealed its password. Reads all projects. */
-const sample = (order: 'asc' | 'desc') => `
+/** The project to check: if possible, one whose password a key of $1 has sealed. Reads all projects. */
+const SAMPLE = `
   select ref, sealed_password as sealed, split_part(sealed_password, '.', 1) = any ($1) as known
-    from projects where removed_at is null order by known ${order} limit 1`
+    from projects where removed_at is null order by known desc limit 1`
 
 /**
- * Describes why ENCRYPTION_KEY does not open the secrets of the projects; undefined if it does. `each` also reports a single
- * project whose key is lacking; `any` accepts that, because the other projects work. The key itself is tried on one secret.
+ * Describes why ENCRYPTION_KEY opens the secrets of no project; undefined if it opens some. The key itself is tried on one secret.
  */
-export async function findKeyProblem(
-  client: Pick<pg.Client, 'query'>,
-  setting: string,
-  opens: 'each' | 'any',
-): Promise<string | undefined> {
+export async function findKeyProblem(client: Pick<pg.Client, 'query'>, setting: string): Promise<string | undefined> {
   const ids = readKeyIds(setting)
   if (!Array.isArray(ids)) return ids
-  const { rows } = await client.query(sample(opens === 'each' ? 'asc' : 'desc'), [ids])
+  const { rows } = await client.query(SAMPLE, [ids])
   const [{ ref, sealed, known } = {}] = rows as { ref?: string; sealed?: string; known?: boolean }[]
   if (ref === undefined || sealed === undefined) return undefined
   if (!known) return `ENCRYPTION_KEY lacks the key ${keyIdOf(sealed)}, which sealed the secrets of project ${ref}`
@@ -30,7 +25,8 @@ export async function findKeyProblem(
   )
 }
 
-function readKeyIds(setting: string): string[] | string {
+/** Ids of the keys, or why the setting is not valid. */
+export function readKeyIds(setting: string): string[] | string {
   try {
     return keyIdsOf(setting)
   } catch (error) {

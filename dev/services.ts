@@ -134,7 +134,7 @@ const isOfGateway = (address: string) => [LOOPBACK, '0.0.0.0', '::'].includes(ad
 
 /** Refuses a start with a wrong key, after which every request that needs a secret would fail. */
 async function requireEncryptionKey(controlUrl: string, key: string, folder: string): Promise<void> {
-  const problem = await withClient(controlUrl, (client) => findKeyProblem(client, key, 'any'))
+  const problem = await withClient(controlUrl, (client) => findKeyProblem(client, key))
   if (problem !== undefined)
     throw new StartError(`${join(folder, 'secrets.json')}: ${problem}. Put the key back from a backup.`)
 }

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { currentKeyId, keyIdOf, keyIdsOf, seal, unseal } from '../../src/platform/secrets/seal.ts'
+import { readKeyIds } from '../encryption-key.ts'
 import type { ControlDb } from '../seed.ts'
 import { errorMessage, StartError } from '../start-error.ts'
 import { targetEncryptionKey } from '../target.ts'
@@ -8,6 +9,7 @@ import type { Command, Report } from './command.ts'
 import {
   type Rewritten,
   readPages,
+  readSealed,
   SEALED,
   type SealedColumn,
   type SealedRow,
@@ -35,9 +37,8 @@ async function status(db: ControlDb): Promise<Report> {
   const lacking = new Set<string>()
   for (const column of SEALED) {
     const counts = new Map<string, number>()
-    for await (const rows of readPages(db, column))
-      for (const [, sealed] of rows.flatMap(column.sealed))
-        counts.set(keyIdOf(sealed), (counts.get(keyIdOf(sealed)) ?? 0) + 1)
+    for await (const [, sealed] of readSealed(db, column))
+      counts.set(keyIdOf(sealed), (counts.get(keyIdOf(sealed)) ?? 0) + 1)
     for (const id of counts.keys()) if (!held.includes(id)) lacking.add(id)
     const counted = Array.from(counts, ([key, count]) => `${key} ${count}`).sort()
     lines.push(`${`${column.table}.${column.column}`.padEnd(40)}${counted.join('  ') || 'none'}`)
@@ -45,6 +46,29 @@ async function status(db: ControlDb): Promise<Report> {
   lines.push(...Array.from(lacking, (id) => `ENCRYPTION_KEY lacks the key ${id}: its values cannot be opened`))
   return { text: lines.join('\n'), exitCode: lacking.size > 0 ? 1 : 0 }
 }
+
+/** Describes why ENCRYPTION_KEY does not open all secrets; undefined if it does. Each key is tried on one of its secrets. */
+export async function findUnopened(db: ControlDb, setting: string): Promise<string | undefined> {
+  const held = readKeyIds(setting)
+  if (!Array.isArray(held)) return held
+  const tried = new Set<string>()
+  for (const column of SEALED) {
+    for await (const [associatedData, sealed] of readSealed(db, column)) {
+      const id = keyIdOf(sealed)
+      if (!held.includes(id)) return `ENCRYPTION_KEY lacks the key ${id}, which sealed ${associatedData}`
+      const isOpen = tried.has(id) || (await opens(setting, sealed, associatedData))
+      if (!isOpen) return `the key ${id} of ENCRYPTION_KEY does not open ${associatedData}`
+      tried.add(id)
+    }
+  }
+  return undefined
+}
+
+const opens = (...secret: Parameters<typeof unseal>): Promise<boolean> =>
+  unseal(...secret).then(
+    () => true,
+    () => false,
+  )
 
 interface Outcome {
   resealed: number

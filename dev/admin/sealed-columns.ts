@@ -112,6 +112,11 @@ export async function* readPages(db: ControlDb, { table, column, keys, also }: S
   }
 }
 
+/** The sealed texts of a column, each with its associated data. */
+export async function* readSealed(db: ControlDb, column: SealedColumn) {
+  for await (const rows of readPages(db, column)) yield* rows.flatMap(column.sealed)
+}
+
 export interface Rewritten {
   row: SealedRow
   /** The new value of the row. */

@@ -5,11 +5,11 @@ import { type Gauges, readGauges } from '../../src/management/installation/gauge
 import { HEARTBEAT_SECONDS_MAX } from '../../src/management/installation/health.ts'
 import { heartbeats, projects, projectTasks, workerTasks } from '../../src/model/tables/index.ts'
 import { DATABASE_CLOCK } from '../../src/platform/db/database-clock.ts'
-import { findKeyProblem } from '../encryption-key.ts'
 import type { ControlDb } from '../seed.ts'
 import { errorMessage } from '../start-error.ts'
 import { targetEncryptionKey } from '../target.ts'
 import { type Command, DAY_MS, type Report } from './command.ts'
+import { findUnopened } from './encryption.ts'
 import { hostApis, unknownHere } from './host-apis.ts'
 
 /** Limit for due work, which the sweeper starts within 15 s. */
@@ -88,7 +88,7 @@ async function checkHosts(db: ControlDb): Promise<{ text: string; problems: (str
 /** Without ENCRYPTION_KEY, which a monitor need not have, the key is not checked. */
 async function checkEncryptionKey(db: ControlDb): Promise<{ text: string; problem?: string | undefined }> {
   try {
-    const problem = await findKeyProblem(db.$client, await targetEncryptionKey(process.env), 'each')
+    const problem = await findUnopened(db, await targetEncryptionKey(process.env))
     return { text: problem === undefined ? 'the key opens the secrets' : 'the key does not open all secrets', problem }
   } catch (error) {
     return { text: `not checked: ${errorMessage(error)}` }

@@ -156,7 +156,7 @@ describe('a new encryption key', () => {
     })
     expect(await failureOf(machine.admin('status'))).toMatch(
       new RegExp(
-        `\nencryption {5}the key does not .*\n[^]*\nPROBLEM {8}${lacking}, which sealed the secrets of project`,
+        `\nencryption {5}the key does not .*\n[^]*\nPROBLEM {8}${lacking}, which sealed projects/\\w+/password`,
       ),
     )
     await machine.stopAll()
@@ -187,6 +187,18 @@ describe('a new encryption key', () => {
     expect(entries).toEqual([{ detail: { key: 'k2', values: 0, failures: 0 } }])
   })
 
+  it.each(SEALED.filter(({ type }) => type === 'text').map(({ table, column }) => [table, column]))(
+    'is missed by the status if it sealed one value of %s.%s',
+    async (table, column) => {
+      const setKey = (key: string) =>
+        installation.rows(`update ${table} set ${column} = '${key}.' || substr(${column}, 4)`)
+      await setKey('k0')
+      const text = await failureOf(machine.command('status'))
+      await setKey('k2')
+      expect(text).toContain('PROBLEM        ENCRYPTION_KEY lacks the key k0, which sealed ')
+    },
+  )
+
   it('reports values that no key opens, and leaves them unchanged', async () => {
     const [row] = await installation.rows<{ sealed: string }>(
       `update projects set sealed_password = 'k0.' || substr(sealed_password, 4) where ref = $1 returning sealed_password as sealed`,
@@ -206,7 +218,7 @@ describe('a new encryption key', () => {
     const [after] = await installation.rows(`select sealed_password as sealed from projects where ref = $1`, [ref])
     expect(after).toEqual(row)
     expect(await failureOf(machine.command('status'))).toContain(
-      'lacks the key k0, which sealed the secrets of project',
+      `lacks the key k0, which sealed projects/${ref}/password`,
     )
     // The other projects can be opened, so the installation starts.
     await machine.stopAll()
