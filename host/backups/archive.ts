@@ -15,6 +15,9 @@ interface Stored {
   sha256: string
 }
 
+/** Number of objects with which a key is tried: a few damaged ones must not keep a host from starting. */
+const CHECKED_OBJECTS_MAX = 10
+
 /** Prefix of all objects of the archive in the bucket. */
 export const ARCHIVE_PREFIX = 'backups/'
 
@@ -88,10 +91,20 @@ export class Archive {
     await this.put(key, Readable.from([Buffer.from(text)]))
   }
 
-  /** Throws `DamagedObject` if the key does not open the first object of the archive: another key sealed it. */
+  /** Throws `DamagedObject` if the key opens none of the first objects of the archive: another key sealed them. */
   async checkKey(): Promise<void> {
-    for await (const { key } of this.store.each(ARCHIVE_PREFIX))
-      return void (await unseal(this.#key, key, this.store.get(key, this.#signal)).next())
+    const failures: DamagedObject[] = []
+    for await (const { key } of this.store.each(ARCHIVE_PREFIX)) {
+      try {
+        return void (await unseal(this.#key, key, this.store.get(key, this.#signal)).next())
+      } catch (error) {
+        if (!(error instanceof DamagedObject)) throw error
+        failures.push(error)
+      }
+      if (failures.length === CHECKED_OBJECTS_MAX) break
+    }
+    const [failure] = failures
+    if (failure) throw failure
   }
 
   async text(key: string): Promise<string> {

@@ -5,6 +5,7 @@ import { createServer } from 'node:http'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { Readable } from 'node:stream'
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
 import { freePorts } from '../../dev/ports.ts'
 import { startS3 } from '../../dev/s3.ts'
@@ -98,6 +99,7 @@ describe('a database host', () => {
       expect(await ended).toEqual([0, null])
     }
     await starts({ ARCHIVE_KEY: 'a key that has sealed nothing so far' })
+    await store.put('backups/a/base/0.json', Readable.from([Buffer.alloc(1_000, 'damaged')]))
     await new Archive(store, Buffer.from(ARCHIVE.ARCHIVE_KEY)).putText('backups/a/base/1.json', '{}')
     const { HOST_FOLDER } = (await run({ HOST_KEY: undefined })).own
     await mkdir(join(HOST_FOLDER, 'instances', 'a'.repeat(20)), { recursive: true })
@@ -105,7 +107,7 @@ describe('a database host', () => {
       const { ended, errors } = await run({ ...BUCKET, ...folder, ARCHIVE_KEY: 'another key of the test, of letters' })
       expect(await ended).toEqual([1, null])
       expect(errors()).toBe(
-        'ARCHIVE_KEY is not the key that the bucket archive was used with (backups/a/base/1.json was changed, or belongs to another name or key): set that key, or use a new bucket.\n',
+        'ARCHIVE_KEY is not the key that the bucket archive was used with (backups/a/base/0.json is not an object of an archive): set that key, or use a new bucket.\n',
       )
     }
     await starts()
