@@ -1,7 +1,8 @@
 import { eq } from 'drizzle-orm'
 import { driverState } from '../../src/engine/driver-states.ts'
-import { Instance, NoContent } from '../../src/engine/host/client.ts'
+import { type HostApi, Instance, NoContent } from '../../src/engine/host/client.ts'
 import type { HostState } from '../../src/engine/host/project-host.ts'
+import { SettingsRefused } from '../../src/engine/settings.ts'
 import { projectAssociatedData } from '../../src/model/secrets/associated-data.ts'
 import { projects } from '../../src/model/tables/index.ts'
 import { unseal } from '../../src/platform/secrets/seal.ts'
@@ -21,19 +22,47 @@ export const upgradeCommands: Record<string, Command> = {
   },
 }
 
-const undoUpgrade = (db: ControlDb, ref: string): Promise<string> =>
-  change(db, async ({ tx, trace }) => {
-    const { organizationId, status, engineState, sealedPassword } = await lockProject(tx, ref)
+/** Longer than the call of the host takes, so that no preparation reads the version before it has changed. */
+const PREPARATION_DELAY_MS = 10 * 60_000
+
+/**
+ * Calls the host between two transactions: no lock is held meanwhile. If the second one fails, a preparation records the version
+ * later, and so does a repetition.
+ */
+async function undoUpgrade(db: ControlDb, ref: string): Promise<string> {
+  const { host, password, before } = await change(db, async ({ tx }) => {
+    const { status, engineState, sealedPassword, postgresVersion } = await lockProject(tx, ref)
     if (status !== 'ACTIVE_HEALTHY') throw new StartError(`the status of ${ref} is ${status}, not ACTIVE_HEALTHY`)
     const { host = '' } = driverState<HostState>(engineState) ?? {}
-    const api = requireHost(await hostApis(db), host)
     const encryptionKey = await targetEncryptionKey(process.env)
     const opened = unseal(encryptionKey, sealedPassword, projectAssociatedData(ref, 'password'))
     const password = await opened.catch(refuseEncryptionKey)
-    await api.ask(NoContent, { method: 'POST', path: `/instances/${ref}/undo-upgrade`, body: { password } })
-    const { version } = await api.ask(Instance, { method: 'GET', path: `/instances/${ref}` })
+    const preparationDueAt = new Date(Date.now() + PREPARATION_DELAY_MS)
+    await tx.update(projects).set({ preparation: '', preparationDueAt }).where(eq(projects.ref, ref))
+    return { host, password, before: postgresVersion }
+  })
+  const version = await undoOnHost(requireHost(await hostApis(db), host), { ref, password, before })
+  return change(db, async ({ tx, trace }) => {
+    const { organizationId } = await lockProject(tx, ref)
     const changes = { postgresVersion: version, preparation: '', preparationDueAt: new Date() }
     await tx.update(projects).set(changes).where(eq(projects.ref, ref))
     await trace({ action: 'project.upgrade.undo', organizationId, projectRef: ref, detail: { to: version } })
     return `${ref} runs Postgres ${version} again`
   })
+}
+
+/** Returns the version after the upgrade is undone. A host that refuses because it runs an older version has undone it before. */
+async function undoOnHost(
+  api: HostApi,
+  { ref, password, before }: { ref: string; password: string; before: string },
+): Promise<string> {
+  const undo = { method: 'POST', path: `/instances/${ref}/undo-upgrade`, body: { password } } as const
+  const refusal = await api.ask(NoContent, undo).catch((error) => {
+    if (error instanceof SettingsRefused) return error
+    throw error
+  })
+  const { version } = await api.ask(Instance, { method: 'GET', path: `/instances/${ref}` })
+  const isOlder = Number.parseInt(version, 10) < Number.parseInt(before, 10)
+  if (refusal && !isOlder) throw refusal
+  return version
+}

@@ -191,7 +191,19 @@ describe('an upgrade', () => {
     await ended((await upgrade('18')).body.tracking_id, 1)
     const password = `password ${crypto.randomUUID()}`
     expect(await owner.patch(`/v1/projects/${ref}/database/password`, { password })).toMatchObject({ status: 200 })
+    await control.execute(sql`
+      create function ${sql.raw(`fail_${ref}`)}() returns trigger language plpgsql as $$
+        begin raise exception 'the connection was lost'; end $$`)
+    await control.execute(sql`
+      create trigger ${sql.raw(`fail_${ref}`)} before insert on audit_log for each row
+      when (new.project_ref = ${sql.raw(`'${ref}'`)} and new.action = 'project.upgrade.undo')
+      execute function ${sql.raw(`fail_${ref}`)}()`)
+    await expect(admin('upgrades', 'undo', ref)).rejects.toThrow()
+    await control.execute(sql`drop function ${sql.raw(`fail_${ref}`)}() cascade`)
+    expect(await versionOf(ref)).toBe(17)
+    // What the host has done before the connection was lost is recorded by the repetition, and only once.
     expect(await admin('upgrades', 'undo', ref)).toMatch(/runs Postgres 17/)
+    await expect(admin('upgrades', 'undo', ref)).rejects.toThrow('there is no data from before an upgrade')
     vi.unstubAllEnvs()
     expect((await owner.get(`/v1/projects/${ref}`)).body).toMatchObject({ database: { postgres_engine: '17' } })
     expect(await versionOf(ref)).toBe(17)
