@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { unstable_readConfig } from 'wrangler'
 import * as z from 'zod'
 import { Settings as BuilderSettings } from '../src/builder/settings.ts'
-import { Config } from '../src/config.ts'
+import { Config, withoutEmpty } from '../src/config.ts'
 import { settingProblem } from '../src/platform/setting-problem.ts'
 import { BUILDER_CONFIG, CONFIG } from './bundle.ts'
 import { createResource, missingResources, neededResources, wrangler } from './cloud-resources.ts'
@@ -25,7 +25,8 @@ async function deploy(): Promise<void> {
   const { DATABASE_URL } = process.env
   if (!DATABASE_URL) throw new StartError('Set DATABASE_URL to the control database: its migrations run first.')
   const isDry = flags.has('--dry-run')
-  const { vars, queues } = unstable_readConfig({ config: CONFIG })
+  const { queues, ...config } = unstable_readConfig({ config: CONFIG })
+  const vars: Record<string, unknown> = { ...withoutEmpty(config.vars) }
   if (vars.WEBHOOK_LOOPBACK === 'on') {
     throw new StartError('wrangler.toml, [vars], has WEBHOOK_LOOPBACK="on": that is for development, take it out.')
   }

@@ -264,6 +264,15 @@ describe('npm run deploy checks', () => {
     expect(code, output).toBe(0)
   })
 
+  it('empty settings as settings that are not set', async () => {
+    const { cloudflare, deploy, settings } = await newFixture({ hasResources: true })
+    cloudflare.state.secrets = SECRETS.filter((name) => name !== 'HOST_KEY')
+    const empty = VARS.replaceAll(/^(HOST_URL|DATABASE_HOST|DATABASE_PORT).*$/gm, '$1 = ""')
+    settings(`${empty}SLEEP_AFTER_MINUTES = ""\nPROJECT_DOMAIN = ""\n`)
+    const { code, output } = await deploy()
+    expect(code, output).toBe(0)
+  })
+
   it('the settings of the builder', async () => {
     const { cloudflare, deploy, settings, tables } = await newFixture()
     settings(VARS, 'nowhere')
