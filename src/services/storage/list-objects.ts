@@ -7,26 +7,37 @@ import { StorageError } from './storage-error.ts'
 
 const LISTED_MAX = 1_500
 
+/** Whether only older versions or delete markers are wanted, which do not exist. */
+const hasNoMatches = (body: Pick<z.output<typeof ListPage>, 'noncurrentVersions' | 'deleteMarkers'>): boolean =>
+  body.noncurrentVersions === 'only' || body.deleteMarkers === 'only'
+
 /** Lists the files and folders directly under a folder. There may be many, so the JSON text of Postgres is returned unparsed. */
 export async function list(storage: Storage, caller: Caller, bucketId: string, body: z.output<typeof ListObjects>) {
-  const { prefix, limit, sortBy, ...rest } = body
-  const statement = lists.listObjects({
-    ...rest,
-    ...sortBy,
-    bucketId,
-    prefix: prefix === '' || prefix.endsWith('/') ? prefix : `${prefix}/`,
-    limit: Math.min(limit, LISTED_MAX),
-  })
+  const { prefix, limit, offset, search, sortBy, exactMatch } = body
+  if (hasNoMatches(body)) return '[]'
+  const statement = exactMatch
+    ? lists.exactFile({ bucketId, name: prefix }, offset)
+    : lists.listObjects({
+        ...sortBy,
+        bucketId,
+        offset,
+        search,
+        prefix: prefix === '' || prefix.endsWith('/') ? prefix : `${prefix}/`,
+        limit: Math.min(limit, LISTED_MAX),
+      })
   const [[found] = []] = await asReader(storage, caller, [asJson(statement)])
   return String(found?.json)
 }
 
 /** Returns a page of the objects whose names begin with a prefix, and the cursor of the next page. */
 export async function listPage(storage: Storage, caller: Caller, bucketId: string, body: z.output<typeof ListPage>) {
-  const { prefix, limit, cursor, with_delimiter: delimited, sortBy } = body
+  const { prefix, limit, cursor, with_delimiter: delimited, sortBy, exactMatch } = body
   const from = cursor ? cursorIn(cursor) : { ...sortBy, after: undefined }
   const size = Math.min(limit, PAGE_MAX)
-  const statement = lists.listPage({ bucketId, prefix, delimited, limit: size + 1, ...from })
+  if (hasNoMatches(body)) return { hasNext: false, folders: [], objects: [] }
+  const statement = exactMatch
+    ? lists.exactFile({ bucketId, name: prefix })
+    : lists.listPage({ bucketId, prefix, delimited, limit: size + 1, ...from })
   const [[found] = []] = await asReader(storage, caller, [asJson(statement)])
   const rows = JSON.parse(String(found?.json)) as PageEntry[]
   const entries = rows.slice(0, size)

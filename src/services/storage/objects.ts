@@ -47,13 +47,13 @@ export async function removeMany(
   { prefixes }: z.output<typeof RemoveObjects>,
 ) {
   const wanted = prefixes
-    .map((each) => (typeof each === 'string' ? { path: each } : each))
+    .map((each) => (typeof each === 'string' ? { path: each, versionId: null } : each))
     // No object has a name or a version that Postgres cannot store.
     .filter(({ path, versionId }) => isStorable(path) && isStorable(versionId ?? ''))
     // Removals lock the objects in the same order, so that none waits for another that waits for it.
     .sort((a, b) => (a.path < b.path ? -1 : 1))
   const names = wanted.map(({ path }) => path)
-  const versions = wanted.map(({ versionId }) => versionId ?? null)
+  const versions = wanted.map(({ versionId }) => versionId)
   const [deleted = []] = await asCaller(storage, caller, [deleteObjects(bucketId, names, versions)])
   if (deleted.length > 0) sweepSoon(storage)
   return (deleted as unknown as ObjectRow[]).map(toObject)

@@ -98,6 +98,14 @@ const SORTED = ['name', 'updated_at', 'created_at'] as const
 const SortBy = z.object({ column: optional(z.enum(SORTED), 'name'), order: optional(order, 'asc') })
 const BY_NAME = { column: 'name', order: 'asc' } as const
 
+const VersionFilter = optional(z.enum(['exclude', 'include', 'only']), 'exclude')
+/** An object has one version, so lists of only other versions or only delete markers are empty. */
+const versions = {
+  noncurrentVersions: VersionFilter.describe('Older versions do not exist: `only` lists nothing'),
+  deleteMarkers: VersionFilter.describe('Delete markers do not exist: `only` lists nothing'),
+  exactMatch: optional(z.boolean(), false).describe('Lists only the object whose name is the prefix'),
+}
+
 export const ListObjects = z
   .object({
     prefix: StorableText,
@@ -105,11 +113,18 @@ export const ListObjects = z
     offset: optional(z.int().min(0).max(2_147_483_647), 0),
     search: optional(StorableText, ''),
     sortBy: optional(SortBy.extend({ column: optional(z.enum([...SORTED, 'last_accessed_at']), 'name') }), BY_NAME),
+    ...versions,
   })
   .meta({ id: 'ListObjects' })
 
 /** A file or a folder; a folder has a name only. */
-const Entry = z.object({ name: z.string(), id: z.string().nullable(), ...times, metadata: metadata.nullable() })
+const Entry = z.object({
+  name: z.string(),
+  id: z.string().nullable(),
+  version: z.string().optional().describe('Only with `exactMatch`'),
+  ...times,
+  metadata: metadata.nullable(),
+})
 export const ListedObjects = z.array(Entry)
 
 export const PAGE_MAX = 1_000
@@ -121,6 +136,7 @@ export const ListPage = z
     cursor: z.string().nullish(),
     with_delimiter: optional(z.boolean(), false),
     sortBy: optional(SortBy, BY_NAME),
+    ...versions,
   })
   .meta({ id: 'ListPage' })
 
@@ -169,7 +185,7 @@ export const CopiedObject = StoredObject.extend({
 const RemovedObject = z.union(
   [
     z.string(),
-    z.object({ path: z.string(), versionId: z.string().nullish().describe('Only the newest version exists') }),
+    z.object({ path: z.string(), versionId: z.string().nullable().describe('Null for the version that exists') }),
   ],
   'must be a name, or an object with path and versionId',
 )

@@ -54,6 +54,8 @@ describe('POST /object/list/{bucket}', () => {
     [{ prefix: '', limit: 1.5 }, invalid('body/limit must be integer')],
     [{ prefix: '', offset: -1 }, invalid('body/offset must be >= 0')],
     [{ prefix: '', search: ['x'] }, field('body/search')],
+    [{ prefix: '', noncurrentVersions: 'all' }, field('body/noncurrentVersions')],
+    [{ prefix: '', exactMatch: 'perhaps' }, field('body/exactMatch')],
     [{ prefix: '', sortBy: { column: 'size' } }, field('body/sortBy/column')],
     [{ prefix: '', sortBy: { column: 'name', order: 'up' } }, field('body/sortBy/order')],
     [{ limit: 0 }, invalid("body must have required property 'prefix', body/limit must be >= 1")],
@@ -84,6 +86,39 @@ describe('POST /object/list/{bucket}', () => {
     for (const way of ['copy', 'move']) {
       expect((await service.post(`object/${way}`, { ...move, destinationKey: way })).status).toBe(200)
     }
+  })
+
+  it('knows no older versions and no delete markers', async () => {
+    const bucket = await bucketWith(['a'])
+    for (const [filter, names] of [
+      [{ noncurrentVersions: 'only' }, []],
+      [{ deleteMarkers: 'only' }, []],
+      [{ noncurrentVersions: 'include', deleteMarkers: 'include' }, ['a']],
+      [{ noncurrentVersions: null, deleteMarkers: 'exclude' }, ['a']],
+    ] as const) {
+      const listed = (await service.post(`object/list/${bucket}`, { prefix: '', ...filter })).body
+      const page = (await service.post(`object/list-v2/${bucket}`, filter)).body
+      expect([filter, namesOf(listed), page.hasNext, namesOf(page.objects)]).toEqual([filter, names, false, names])
+    }
+  })
+
+  it('with `exactMatch` lists the object of that name, with its version', async () => {
+    const bucket = await bucketWith(['dir/a', 'dir/a/b', 'dir/ab'])
+    const { version } = await info(`${bucket}/dir/a`)
+    const file = { name: 'dir/a', id: UUID, version, ...TIMES, metadata: expect.objectContaining({ size: 5 }) }
+    const listed = async (body: object) =>
+      (await service.post(`object/list/${bucket}`, { exactMatch: true, ...body })).body
+    expect(await listed({ prefix: 'dir/a' })).toEqual([file])
+    expect(await listed({ prefix: 'dir/a', offset: 1 })).toEqual([])
+    expect(await listed({ prefix: 'dir' })).toEqual([])
+    expect(namesOf(await listed({ prefix: 'dir/a', exactMatch: false }))).toEqual(['b'])
+    for (const with_delimiter of [true, false]) {
+      const body = { prefix: 'dir/a', exactMatch: true, with_delimiter }
+      const page = (await service.post(`object/list-v2/${bucket}`, body)).body
+      const object = { ...(with_delimiter && { key: 'dir/a' }), ...file }
+      expect(page).toEqual({ hasNext: false, folders: [], objects: [object] })
+    }
+    expect((await anon.post(`object/list/${bucket}`, { prefix: 'dir/a', exactMatch: true })).body).toEqual([])
   })
 
   it('takes the characters of a name literally', async () => {
@@ -129,6 +164,7 @@ describe('POST /object/list-v2/{bucket}', () => {
     [{ with_delimiter: 'yes' }, field('body/with_delimiter')],
     [{ sortBy: { column: 'last_accessed_at' } }, field('body/sortBy/column')],
     [{ sortBy: { column: 'name', order: 'up' } }, field('body/sortBy/order')],
+    [{ deleteMarkers: 'all' }, field('body/deleteMarkers')],
     [{ cursor: 7 }, field('body/cursor')],
     [{ cursor: 'not base64!' }, NO_TOKEN],
     [{ cursor: token('nonsense') }, NO_TOKEN],
@@ -366,6 +402,7 @@ describe('DELETE /object/{bucket}', () => {
     [{ prefixes: 'a' }, field('body/prefixes')],
     [{ prefixes: ['a', 7] }, field('body/prefixes/1')],
     [{ prefixes: [{ versionId: 'a' }] }, field('body/prefixes/0')],
+    [{ prefixes: ['a', { path: 'b' }] }, field('body/prefixes/1')],
   ])('refuses %j', async (body, expected) => {
     const reply = await service.delete('object/any', body)
     expect([reply.status, reply.body]).toEqual([400, expected])

@@ -1,5 +1,5 @@
 import type { Statement } from '../../../engine/engine.ts'
-import { METADATA, times } from './object-rows.ts'
+import { METADATA, type Place, times } from './object-rows.ts'
 
 export interface Listing {
   bucketId: string
@@ -42,5 +42,14 @@ export function listPage({ bucketId, prefix, delimited, limit, column, order, af
     text: `SELECT o.name, o.id::text AS id, ${METADATA}, ${times('o')}
       FROM storage.list_objects_with_delimiter($1::text, $2::text, $3::text, $4::integer, $5::text, $6::text, $7::text, $8::timestamptz) AS o`,
     params: [bucketId, prefix, delimited ? '/' : '', limit, after?.name ?? null, order, column, after?.time ?? null],
+  }
+}
+
+/** The file with exactly this name: one row like those of `listPage`, and its `version`. */
+export function exactFile({ bucketId, name }: Place, offset = 0): Statement {
+  return {
+    text: `SELECT o.name, o.id::text AS id, coalesce(o.version, '') AS version, ${METADATA}, ${times('o')}
+      FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = $2::text OFFSET $3::bigint`,
+    params: [bucketId, name, offset],
   }
 }
