@@ -37,12 +37,14 @@ export function checkMimeTypes(types: readonly string[] | null): string[] | null
 export function checkMimeType(contentType: string, allowed: readonly string[] | null): void {
   if (!allowed || allowed.length === 0) return
   const type = essence(contentType)
-  if (!/^[\w.+*-]+(\/[\w.+*-]+)?$/.test(type))
-    throw new StorageError('InvalidMimeType', `mime type ${contentType} is not supported`)
+  const isType = /^[\w.+*-]+(\/[\w.+*-]+)?$/.test(type) && !contentType.replaceAll(QUOTED_TEXT, '').includes(',')
   const fits = allowed
     .map(essence)
     .some((each) => each === '*/*' || each === type || (each.endsWith('*') && type.startsWith(each.slice(0, -1))))
-  if (!fits) throw new StorageError('InvalidMimeType', `mime type ${contentType} is not supported`)
+  if (!isType || !fits) throw new StorageError('InvalidMimeType', `mime type ${contentType} is not supported`)
 }
+
+/** A comma outside such a text begins another type, and browsers use the last one. */
+const QUOTED_TEXT = /"(?:[^"\\]|\\.)*"/g
 
 const essence = (type: string) => (type.split(';')[0] ?? '').trim().toLowerCase()

@@ -437,6 +437,7 @@ describe('an invalid request', () => {
     expect((await creation(100, 'image/png')).status).toBe(201)
     expect(await creation(101, 'image/png')).toMatchObject({ status: 413, text: 'Maximum size exceeded\n' })
     expect((await creation(100, 'text/html')).status).toBe(415)
+    expect((await creation(100, 'image/png;a=b, text/html')).status).toBe(415)
   })
 
   it('of bytes that the bucket refuses by then', async () => {

@@ -347,6 +347,9 @@ describe('the types of a bucket', () => {
     ['imagex/png', ['image/*'], false],
     ['image', ['image/*'], false],
     ['application/octet-stream', ['image/*'], false],
+    ['image/png;a="b, \\" c"', ['image/png'], true],
+    ['image/png;a=b, text/javascript', ['image/png'], false],
+    ['image/png;a="b", text/javascript', ['image/*'], false],
   ])('%s among %j: %s', async (type, types, taken) => {
     const name = await newBucket(storage, { allowed_mime_types: types })
     const replies = [
