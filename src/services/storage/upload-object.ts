@@ -135,6 +135,8 @@ export interface Intent {
   /** The properties that are known before the bytes. */
   description?: Partial<Description>
   size?: number | undefined
+  /** Upper bound of the size, where that is not known. */
+  sizeMax?: number | undefined
 }
 
 /** Like `checkPolicies`, but a missing bucket is reported even to a caller whom the policies refuse, after a second round trip. */
@@ -152,7 +154,7 @@ export async function authorizeUpload(storage: Storage, caller: Caller, place: P
 
 /** Authorizes an upload by the policies and returns the limits of the bucket. Refuses an existing object without upsert. One round trip. */
 export async function checkPolicies(storage: Storage, caller: Caller, place: Place, intent: Intent): Promise<Rules> {
-  const { upsert, description, size } = intent
+  const { upsert, description, size, sizeMax } = intent
   if (caller.role === 'service_role') {
     const [[found] = []] = await asServer(storage, [readObject(place)])
     const { bucket, object } = requireBucket(found)
@@ -160,7 +162,8 @@ export async function checkPolicies(storage: Storage, caller: Caller, place: Pla
     return bucket
   }
   const version = newTimedId(storage.ctx.now())
-  const metadata = { ...(size !== undefined && { size, contentLength: size }), mimetype: description?.contentType }
+  // Policies know the length of the request's body as `contentLength`. When the row is written, it is the size.
+  const metadata = { size, contentLength: size ?? sizeMax, mimetype: description?.contentType }
   const object: NewObject = {
     ...{ ...place, id: version, version, metadata },
     ...{ ownerId: caller.userId ?? null, userMetadata: description?.userMetadata ?? null },

@@ -161,6 +161,16 @@ describe('a caller who has just written to a bucket', () => {
     expect(await exists('form')).toBe(false)
   })
 
+  it('sends a form under a policy on `contentLength`, which is at most the length of the request', async () => {
+    await sql(`create policy sized on storage.objects as restrictive to authenticated
+      with check ((metadata ->> 'contentLength')::bigint < 5000)`)
+    const small = await put('small', form({}, FEW, 'text/plain'))
+    const large = await put('large', form({}, 'x'.repeat(5_000), 'text/plain'))
+    await sql('drop policy sized on storage.objects')
+    expect([codeOf(small), codeOf(large)]).toEqual([200, 'AccessDenied'])
+    expect([await exists('small'), await exists('large')]).toEqual([true, false])
+  })
+
   it.each([false, true])('leaves nothing if the database has no connection left, with upsert: %s', async (upsert) => {
     expect(codeOf(await put('second', { upsert }))).toBe(200)
     const role = 'supabase_storage_admin'
