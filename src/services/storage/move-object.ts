@@ -99,7 +99,7 @@ export async function copy(
     contentType: safeHeader(changes?.mimetype ?? mimetype),
     cacheControl: safeHeader(changes?.cacheControl ?? cacheControl),
     xRobotsTag: source.metadata?.xRobotsTag === xRobotsTag ? xRobotsTag : undefined,
-    contentEncoding: changes?.contentEncoding ? contentEncodingIn(changes.contentEncoding) : contentEncoding,
+    contentEncoding: contentEncodingIn(changes?.contentEncoding ?? contentEncoding),
     userMetadata: (body.copyMetadata ? source.user_metadata : userMetadataIn(headers['x-metadata'])) ?? null,
   }
   const bucket = await authorizeUpload(storage, caller, to, { upsert, description, size }).catch(throwRelatedNotFound)
