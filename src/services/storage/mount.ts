@@ -100,7 +100,11 @@ interface Granted {
 }
 
 async function accessOf({ access, operation }: Route, c: StorageContext, place: Place | undefined): Promise<Granted> {
-  const verify = (scope: 'download' | 'upload') => verifyUrlToken(c.var, place as Place, scope, c.req.query('token'))
+  const verify = (scope: 'download' | 'upload') => {
+    const token = c.req.query('token')
+    if (!token) throw new StorageError('InvalidRequest', "querystring must have required property 'token'")
+    return verifyUrlToken(c.var, place as Place, scope, token)
+  }
   switch (access) {
     case 'public':
       return {}

@@ -71,10 +71,9 @@ export async function verifyUrlToken(
   storage: Storage,
   place: Place,
   scope: 'download' | 'upload',
-  token: string | undefined,
+  token: string,
   validAt?: Date,
 ): Promise<{ place: Place; claims: Claims }> {
-  if (!token) throw new StorageError('InvalidRequest', "querystring must have required property 'token'")
   const now = storage.ctx.now()
   const claims = await verifyClaims(storage.project.urls.trust, token, now, { ...(validAt && { validAt }) }).catch(
     (error) => {

@@ -561,12 +561,14 @@ describe('access to an upload', () => {
       ...(signature && { 'x-signature': signature }),
     })
     const url = urlOf('/sign')
-    expect((await ask('POST', url, { headers: headers() })).status).toBe(400)
+    const unsigned = { status: 400, text: 'Missing x-signature header' }
+    expect(await ask('POST', url, { headers: headers() })).toMatchObject(unsigned)
     expect((await ask('POST', url, { headers: headers(wrong?.token) })).status).toBe(400)
     const made = await ask('POST', url, { headers: headers(right?.token) })
     expect(made.status).toBe(201)
     const location = made.headers.get('location') ?? ''
     expect((await ask('HEAD', location)).status).toBe(400)
+    expect(await ask('DELETE', location)).toMatchObject(unsigned)
     expect((await ask('HEAD', location, { headers: { 'x-signature': wrong?.token } })).status).toBe(400)
     expect((await ask('HEAD', location, { headers: { 'x-signature': right?.token } })).status).toBe(200)
     expect((await ask('HEAD', location.replace('/sign/', '/'))).status).toBe(404)

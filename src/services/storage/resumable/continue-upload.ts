@@ -10,7 +10,7 @@ import { StorageError } from '../storage-error.ts'
 import { tokenIdOf } from '../upload-object.ts'
 import { checkLimits, LIFETIME_MS } from './create-upload.ts'
 import { receiveBytes, removeTail } from './receive-bytes.ts'
-import { hasBytes, lengthIn, offsetIn, sizeExceeded, uploadHeaders } from './tus-protocol.ts'
+import { hasBytes, lengthIn, offsetIn, signatureIn, sizeExceeded, uploadHeaders } from './tus-protocol.ts'
 import { descriptionOf } from './upload-session.ts'
 
 interface UploadRequest {
@@ -101,7 +101,7 @@ async function requireUpload({ storage, caller, id, headers }: UploadRequest, is
     const place = { bucketId: upload.bucket_id, name: upload.name }
     // The token may expire before the upload does.
     const begunAt = new Date(Date.parse(upload.expires_at) - LIFETIME_MS)
-    const { claims } = await verifyUrlToken(storage, place, 'upload', headers['x-signature'], begunAt)
+    const { claims } = await verifyUrlToken(storage, place, 'upload', signatureIn(headers), begunAt)
     if (upload.token_id !== null && tokenIdOf(claims) !== upload.token_id) throw new StorageError('NoSuchUpload')
   } else if (!isOwner(upload, caller)) throw new StorageError('NoSuchUpload')
   return upload

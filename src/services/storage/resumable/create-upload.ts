@@ -19,6 +19,7 @@ import {
   locationOf,
   metadataIn,
   refuseConcatenation,
+  signatureIn,
   sizeExceeded,
   uploadHeaders,
 } from './tus-protocol.ts'
@@ -111,7 +112,7 @@ async function authorize({ storage, caller }: CreateRequest, place: Place, inten
 }
 
 async function authorizeSigned({ storage, headers }: CreateRequest, requested: Place): Promise<Authorization> {
-  const { place, claims } = await verifyUrlToken(storage, requested, 'upload', headers['x-signature'])
+  const { place, claims } = await verifyUrlToken(storage, requested, 'upload', signatureIn(headers))
   const { bucket, writer } = await authorizeSignedUpload(storage, place, claims)
   const { upsert, ownerId, token } = writer
   const fields = { role: null, owner_id: ownerId, upsert }

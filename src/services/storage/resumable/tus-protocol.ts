@@ -85,6 +85,12 @@ export const lengthIn = ({ 'upload-length': value }: Pick<TusHeaders, 'upload-le
   wholeNumber('upload-length', value)
 
 /** Refuses parallel uploads of one object, whose parts would otherwise become objects of their own. */
+/** The token of a signed URL for uploads. */
+export function signatureIn({ 'x-signature': token }: Pick<TusHeaders, 'x-signature'>): string {
+  if (!token) throw new StorageError('InvalidRequest', 'Missing x-signature header')
+  return token
+}
+
 export function refuseConcatenation(headers: TusHeaders): void {
   if (headers['upload-concat'] === undefined) return
   throw new StorageError(
