@@ -197,7 +197,7 @@ export const appendJson = (fields: object, name: string, json: string | null | u
 
 /** The reply of the `info` routes, in JSON. */
 export function infoOf(object: ObjectRow): string {
-  const { size, mimetype, cacheControl, etag, lastModified } = metadataOf(object)
+  const { size, mimetype, cacheControl, contentEncoding, etag, lastModified } = metadataOf(object)
   const fields = {
     id: object.id,
     name: object.name,
@@ -206,6 +206,7 @@ export function infoOf(object: ObjectRow): string {
     size,
     content_type: mimetype,
     cache_control: cacheControl,
+    content_encoding: contentEncoding ?? null,
     etag,
     last_modified: object.updated_at ?? lastModified.toISOString(),
     created_at: object.created_at,

@@ -87,6 +87,7 @@ export const ObjectInfo = z
     size: z.number(),
     content_type: z.string(),
     cache_control: z.string(),
+    content_encoding: z.string().nullable().describe('Null if the bytes are not encoded'),
     etag: z.string(),
     metadata: z.unknown().describe('What the client stored with the object'),
     last_modified: time,

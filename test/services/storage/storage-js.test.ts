@@ -114,7 +114,7 @@ describe('an upload', () => {
       expect(await dataOf(files.info(name))).toEqual({
         ...{ id, name, version, bucketId: filesName(files), size: 1, contentType: 'text/css' },
         ...{ cacheControl: 'max-age=3600', etag: '"9dd4e461268c8034f5c8564e155c67a6"', metadata },
-        ...{ lastModified: TIME, createdAt: TIME },
+        ...{ contentEncoding: null, lastModified: TIME, createdAt: TIME },
       })
     }
   })

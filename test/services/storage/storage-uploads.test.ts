@@ -217,6 +217,7 @@ describe('a form', () => {
     for (const path of [raw, sent, copied]) {
       const { headers, body } = await service.get(`object/${path}`)
       expect([path, headers.get('content-encoding'), body]).toEqual([path, 'gzip', 'decoded'])
+      expect(await info(path)).toMatchObject({ content_encoding: 'gzip' })
       const { headers: head } = await exchange(`${storage.url}/object/${path}`, {
         method: 'HEAD',
         headers: { authorization: `Bearer ${storage.keys.service}` },
