@@ -43,10 +43,16 @@ export function privateCacheControl(cacheControl: string): string {
   return [...(isPrivate ? [] : ['private']), ...allowed].join(', ')
 }
 
+/** The reply to a signed URL has `expires` instead. It keeps only the directive that forbids proxies to change the bytes. */
+function cacheControlOf({ cacheControl }: ResponseMetadata, { isPublic, expires }: Options): string | undefined {
+  if (expires) return /(^|,)\s*no-transform\s*(,|$)/i.test(cacheControl) ? 'no-transform' : undefined
+  return isPublic ? cacheControl : privateCacheControl(cacheControl)
+}
+
 /** Decides the status and headers of the reply to a download; `expires` is set for a signed URL. */
 export function planReply(conditions: Conditions, object: ResponseMetadata, options: Options): Plan {
   if (isPreconditionFailed(conditions, object)) throw new StorageError('PreconditionFailed')
-  const cacheControl = options.isPublic ? object.cacheControl : privateCacheControl(object.cacheControl)
+  const cacheControl = cacheControlOf(object, options)
   const headers = new Headers({
     'accept-ranges': 'bytes',
     'content-type': servedType(object.mimetype),
@@ -54,7 +60,8 @@ export function planReply(conditions: Conditions, object: ResponseMetadata, opti
     'last-modified': object.lastModified.toUTCString(),
     'x-robots-tag': object.xRobotsTag,
     ...(object.contentEncoding && { 'content-encoding': object.contentEncoding }),
-    ...(options.expires ? { expires: options.expires.toUTCString() } : { 'cache-control': cacheControl }),
+    ...(options.expires && { expires: options.expires.toUTCString() }),
+    ...(cacheControl && { 'cache-control': cacheControl }),
     ...(!options.isPublic && !options.expires && { vary: VARY_BY_CREDENTIAL }),
   })
   if (!PLAIN_TYPE.test(object.mimetype)) headers.set('x-content-type-options', 'nosniff')

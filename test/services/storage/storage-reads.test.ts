@@ -375,6 +375,17 @@ describe('a row that SQL wrote', () => {
 })
 
 describe('a signed URL', () => {
+  it('expires, and forbids to transform the bytes if their client does', async () => {
+    for (const [name, sent, expected] of [
+      ['transformed', 'max-age=60, no-transformation', undefined],
+      ['untransformed', 'max-age=60, No-Transform', 'no-transform'],
+    ] as const) {
+      await upload(`${bucket}/${name}`, TEXT, { ...plain, 'cache-control': sent })
+      const { headers } = await exchange(`${storage.url}/${await sign(`${bucket}/${name}`)}`)
+      expect([headers['cache-control'], headers.expires]).toEqual([expected, HTTP_TIME])
+    }
+  })
+
   it('is a path with a token that names its purpose and its end', async () => {
     for (const expiresIn of [90, '90']) {
       const reply = await service.post(`object/sign/${bucket}/dir/a.txt`, { expiresIn })
