@@ -6,6 +6,17 @@ import { SIZE_RULE } from './bucket-limits.ts'
 const optional = <T extends z.ZodType>(schema: T, fallback: z.output<T>) =>
   schema.nullish().transform((value) => value ?? fallback)
 
+/** The hosted service reads numbers and booleans from text too, and clients in some languages send them so. */
+const intOrText = (schema: z.ZodInt) =>
+  z.preprocess((value) => (typeof value === 'string' && /^-?\d+$/.test(value) ? Number(value) : value), schema)
+const BooleanOrText = z.preprocess(
+  (value) => (value === 'true' || value === 'false' ? value === 'true' : value),
+  z.boolean(),
+)
+/** A list, for which clients may send a single text. */
+const textOrList = <T extends z.ZodType>(schema: z.ZodArray<T>) =>
+  z.preprocess((value) => (typeof value === 'string' ? [value] : value), schema)
+
 const time = z.iso.datetime()
 const metadata = z.record(z.string(), z.unknown())
 /** Text that Postgres can store. */
@@ -17,7 +28,7 @@ const limits = {
     .union([z.int().min(0), z.string()], SIZE_RULE)
     .nullish()
     .describe('Bytes, or a size such as `5MB`; null for no limit'),
-  allowed_mime_types: z.array(z.string()).max(1_000).nullish().describe('Such as `image/*`; null for any'),
+  allowed_mime_types: textOrList(z.array(z.string()).max(1_000)).nullish().describe('Such as `image/*`; null for any'),
   versioning_status: z
     .enum(['DISABLED', 'SUSPENDED'])
     .nullish()
@@ -28,13 +39,13 @@ export const CreateBucket = z
   .object({
     name: z.string(),
     id: z.string().nullish().describe('Defaults to the name'),
-    public: optional(z.boolean(), false),
+    public: optional(BooleanOrText, false),
     type: optional(z.enum(['STANDARD', 'ANALYTICS']), 'STANDARD').describe('Only STANDARD is available'),
     ...limits,
   })
   .meta({ id: 'CreateBucket' })
 
-export const UpdateBucket = z.object({ public: z.boolean().nullish(), ...limits }).meta({ id: 'UpdateBucket' })
+export const UpdateBucket = z.object({ public: BooleanOrText.nullish(), ...limits }).meta({ id: 'UpdateBucket' })
 
 const integer = z.coerce.number().int()
 
@@ -104,14 +115,14 @@ const VersionFilter = optional(z.enum(['exclude', 'include', 'only']), 'exclude'
 const versions = {
   noncurrentVersions: VersionFilter.describe('Older versions do not exist: `only` lists nothing'),
   deleteMarkers: VersionFilter.describe('Delete markers do not exist: `only` lists nothing'),
-  exactMatch: optional(z.boolean(), false).describe('Lists only the object whose name is the prefix'),
+  exactMatch: optional(BooleanOrText, false).describe('Lists only the object whose name is the prefix'),
 }
 
 export const ListObjects = z
   .object({
     prefix: StorableText,
-    limit: optional(z.int().min(1), 100),
-    offset: optional(z.int().min(0).max(2_147_483_647), 0),
+    limit: optional(intOrText(z.int().min(1)), 100),
+    offset: optional(intOrText(z.int().min(0).max(2_147_483_647)), 0),
     search: optional(StorableText, ''),
     sortBy: optional(SortBy.extend({ column: optional(z.enum([...SORTED, 'last_accessed_at']), 'name') }), BY_NAME),
     ...versions,
@@ -133,9 +144,9 @@ export const PAGE_MAX = 1_000
 export const ListPage = z
   .object({
     prefix: optional(StorableText, ''),
-    limit: optional(z.int().min(1), PAGE_MAX),
+    limit: optional(intOrText(z.int().min(1)), PAGE_MAX),
     cursor: z.string().nullish(),
-    with_delimiter: optional(z.boolean(), false),
+    with_delimiter: optional(BooleanOrText, false),
     sortBy: optional(SortBy, BY_NAME),
     ...versions,
   })
@@ -174,7 +185,7 @@ export const CopyObject = MoveObject.extend({
     })
     .nullish()
     .describe('Applied only with `copyMetadata: false`, as `x-metadata` is'),
-  copyMetadata: optional(z.boolean(), true),
+  copyMetadata: optional(BooleanOrText, true),
 }).meta({ id: 'CopyObject' })
 
 export const CopiedObject = StoredObject.extend({
@@ -191,7 +202,7 @@ const RemovedObject = z.union(
   'must be a name, or an object with path and versionId',
 )
 export const RemoveObjects = z.object({
-  prefixes: z.array(RemovedObject).min(1).max(10_000).describe('Names of objects, or names with a version'),
+  prefixes: textOrList(z.array(RemovedObject).min(1).max(10_000)).describe('Names of objects, or names with a version'),
 })
 
 const expiresIn = z.coerce
@@ -207,7 +218,11 @@ export const SignObject = z.object({ expiresIn, versionId: z.string().nullish(),
 export const SignedUrl = z.object({ signedURL: z.string() })
 
 const SIGNED_MAX = 1_000
-export const SignObjects = z.object({ expiresIn, paths: z.array(z.string()).min(1).max(SIGNED_MAX), transform })
+export const SignObjects = z.object({
+  expiresIn,
+  paths: textOrList(z.array(z.string()).min(1).max(SIGNED_MAX)),
+  transform,
+})
 export const SignedUrls = z.array(
   z.object({ error: z.string().nullable(), path: z.string(), signedURL: z.string().nullable() }),
 )

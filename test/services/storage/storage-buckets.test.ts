@@ -107,7 +107,7 @@ describe('POST /bucket', () => {
     [{ name: 'x', file_size_limit: '5 apples' }, field('body/file_size_limit')],
     [{ name: 'x', file_size_limit: '-5MB' }, field('body/file_size_limit')],
     [{ name: 'x', file_size_limit: '1GB' }, refusal(413, 'Payload too large', 'EntityTooLarge')],
-    [{ name: 'x', allowed_mime_types: 'image/png' }, field('body/allowed_mime_types')],
+    [{ name: 'x', allowed_mime_types: { a: 'image/png' } }, field('body/allowed_mime_types')],
     [{ name: 'x', allowed_mime_types: ['image/png', 7] }, field('body/allowed_mime_types/1')],
     [{ name: 'x', allowed_mime_types: ['image'] }, type('image')],
     [{ name: 'x', allowed_mime_types: [`a/${'b'.repeat(1000)}`] }, type(`a/${'b'.repeat(1000)}`)],
@@ -132,6 +132,15 @@ describe('POST /bucket', () => {
     expect([reply.status, reply.body]).toEqual([200, { name }])
     await service.put(`bucket/${name}`, { public: null, file_size_limit: 5 })
     expect(await seen(name)).toMatchObject({ id: name, public: false, file_size_limit: 5 })
+  })
+
+  it('accepts text for a boolean, and one type instead of a list', async () => {
+    const name = randomUUID()
+    const fields = { public: 'true', allowed_mime_types: 'image/png' }
+    expect((await service.post('bucket', { name, ...fields })).status).toBe(200)
+    expect(await seen(name)).toMatchObject({ public: true, allowed_mime_types: ['image/png'] })
+    expect((await service.put(`bucket/${name}`, { public: 'false' })).status).toBe(200)
+    expect(await seen(name)).toMatchObject({ public: false })
   })
 
   it.each(['{', 'name=x', '"'])('refuses the body %j, which is not JSON', async (raw) => {

@@ -52,6 +52,9 @@ describe('POST /object/list/{bucket}', () => {
     [{ prefix: 'a\0b' }, invalid('body/prefix must be text without NUL characters or lone surrogates')],
     [{ prefix: '', limit: 0 }, invalid('body/limit must be >= 1')],
     [{ prefix: '', limit: 1.5 }, invalid('body/limit must be integer')],
+    [{ prefix: '', limit: '0' }, invalid('body/limit must be >= 1')],
+    [{ prefix: '', limit: 'ten' }, field('body/limit')],
+    [{ prefix: '', limit: '' }, field('body/limit')],
     [{ prefix: '', offset: -1 }, invalid('body/offset must be >= 0')],
     [{ prefix: '', search: ['x'] }, field('body/search')],
     [{ prefix: '', noncurrentVersions: 'all' }, field('body/noncurrentVersions')],
@@ -119,6 +122,20 @@ describe('POST /object/list/{bucket}', () => {
       expect(page).toEqual({ hasNext: false, folders: [], objects: [object] })
     }
     expect((await anon.post(`object/list/${bucket}`, { prefix: 'dir/a', exactMatch: true })).body).toEqual([])
+  })
+
+  it('accepts text for a number or a boolean, and one name instead of a list', async () => {
+    const bucket = await bucketWith(['a', 'b', 'dir/c'])
+    const listed = await service.post(`object/list/${bucket}`, { prefix: '', limit: '1', offset: '1' })
+    expect([listed.status, namesOf(listed.body)]).toEqual([200, ['b']])
+    const page = await service.post(`object/list-v2/${bucket}`, { limit: '2', with_delimiter: 'true' })
+    expect(page).toMatchObject({ status: 200, body: { hasNext: true, objects: [{ key: 'a' }, { key: 'b' }] } })
+    const signed = await service.post(`object/sign/${bucket}`, { expiresIn: '60', paths: 'a' })
+    expect(signed).toMatchObject({ status: 200, body: [{ path: 'a', error: null }] })
+    const copy = { bucketId: bucket, sourceKey: 'a', destinationKey: 'd', metadata: { mimetype: 'a/b' } }
+    expect((await service.post('object/copy', { ...copy, copyMetadata: 'false' })).body.metadata.mimetype).toBe('a/b')
+    const removed = await service.delete(`object/${bucket}`, { prefixes: 'b' })
+    expect([removed.status, namesOf(removed.body)]).toEqual([200, ['b']])
   })
 
   it('takes the characters of a name literally', async () => {
@@ -399,7 +416,7 @@ describe('DELETE /object/{bucket}', () => {
   it.each<[unknown, unknown]>([
     [{}, invalid("body must have required property 'prefixes'")],
     [{ prefixes: [] }, invalid('body/prefixes must NOT have fewer than 1 items')],
-    [{ prefixes: 'a' }, field('body/prefixes')],
+    [{ prefixes: { path: 'a', versionId: null } }, field('body/prefixes')],
     [{ prefixes: ['a', 7] }, field('body/prefixes/1')],
     [{ prefixes: [{ versionId: 'a' }] }, field('body/prefixes/0')],
     [{ prefixes: ['a', { path: 'b' }] }, field('body/prefixes/1')],
