@@ -84,13 +84,13 @@ export function offsetIn({ 'upload-offset': value }: { 'upload-offset'?: string 
 export const lengthIn = ({ 'upload-length': value }: Pick<TusHeaders, 'upload-length'>): number | null =>
   wholeNumber('upload-length', value)
 
-/** Refuses parallel uploads of one object, whose parts would otherwise become objects of their own. */
 /** The token of a signed URL for uploads. */
 export function signatureIn({ 'x-signature': token }: Pick<TusHeaders, 'x-signature'>): string {
   if (!token) throw new StorageError('InvalidRequest', 'Missing x-signature header')
   return token
 }
 
+/** Refuses parallel uploads of one object, whose parts would otherwise become objects of their own. */
 export function refuseConcatenation(headers: TusHeaders): void {
   if (headers['upload-concat'] === undefined) return
   throw new StorageError(
