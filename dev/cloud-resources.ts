@@ -1,10 +1,12 @@
 import { spawnSync } from 'node:child_process'
+import * as z from 'zod'
 import { StartError } from './start-error.ts'
 
-interface QueueConfig {
-  producers?: readonly { queue: string }[] | undefined
-  consumers?: readonly { queue: string; dead_letter_queue?: string | undefined }[] | undefined
-}
+/** The queues of a configuration file of wrangler. */
+export const QueueConfig = z.object({
+  producers: z.array(z.object({ queue: z.string() })).optional(),
+  consumers: z.array(z.object({ queue: z.string(), dead_letter_queue: z.string().optional() })).optional(),
+})
 
 /** A queue or bucket that a deployment needs, and the arguments by which wrangler creates it. */
 export type Resource = { title: string; create: readonly string[] } & (
@@ -14,7 +16,7 @@ export type Resource = { title: string; create: readonly string[] } & (
 )
 
 /** The queues that a configuration file names, and the bucket if it is in R2. */
-export function neededResources(queues: QueueConfig, vars: Record<string, unknown>): Resource[] {
+export function neededResources(queues: z.output<typeof QueueConfig>, vars: Record<string, unknown>): Resource[] {
   const consumers = queues.consumers ?? []
   const names = [...(queues.producers ?? []), ...consumers].map(({ queue }) => queue)
   const dead = consumers.flatMap(({ dead_letter_queue: queue }) => queue ?? [])

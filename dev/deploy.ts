@@ -1,16 +1,17 @@
 import { execFileSync } from 'node:child_process'
-import { unstable_readConfig } from 'wrangler'
+import { readFileSync } from 'node:fs'
+import { parse as parseToml } from 'smol-toml'
 import * as z from 'zod'
 import { Settings as BuilderSettings } from '../src/builder/settings.ts'
 import { Config, withoutEmpty } from '../src/config.ts'
 import { settingProblem } from '../src/platform/setting-problem.ts'
 import { BUILDER_CONFIG, CONFIG } from './bundle.ts'
-import { createResource, missingResources, neededResources, wrangler } from './cloud-resources.ts'
+import { createResource, missingResources, neededResources, QueueConfig, wrangler } from './cloud-resources.ts'
 import { migrateControlDatabase } from './control-database.ts'
 import { databaseProblem } from './database-problem.ts'
 import { readFlags } from './flags.ts'
 import { describeFailure } from './lifetime.ts'
-import { StartError } from './start-error.ts'
+import { errorMessage, StartError } from './start-error.ts'
 import { PLACEHOLDERS } from './worker-settings.ts'
 
 const VARS = 'wrangler.toml, [vars] (docs/configuration.md):'
@@ -25,12 +26,12 @@ async function deploy(): Promise<void> {
   const { DATABASE_URL } = process.env
   if (!DATABASE_URL) throw new StartError('Set DATABASE_URL to the control database: its migrations run first.')
   const isDry = flags.has('--dry-run')
-  const { queues, ...config } = unstable_readConfig({ config: CONFIG })
+  const { queues, ...config } = readConfiguration(CONFIG)
   const vars: Record<string, unknown> = { ...withoutEmpty(config.vars) }
   if (vars.WEBHOOK_LOOPBACK === 'on') {
     throw new StartError('wrangler.toml, [vars], has WEBHOOK_LOOPBACK="on": that is for development, take it out.')
   }
-  const builder = unstable_readConfig({ config: BUILDER_CONFIG })
+  const builder = readConfiguration(BUILDER_CONFIG)
   if (builder.vars.IMPORT_LOOPBACK === 'on') {
     throw new StartError(`${BUILDER_CONFIG}, [vars], has IMPORT_LOOPBACK="on": that is for development, take it out.`)
   }
@@ -59,6 +60,20 @@ async function deploy(): Promise<void> {
   // The builder comes first, because the other Worker is bound to it.
   for (const config of [BUILDER_CONFIG, CONFIG]) {
     execFileSync('wrangler', ['deploy', '--config', config, ...flags], { stdio: 'inherit' })
+  }
+}
+
+/** The parts of a configuration file that this command reads. The reader of wrangler takes seconds to load. */
+const Configuration = z.object({
+  vars: z.record(z.string(), z.unknown()).default({}),
+  queues: QueueConfig.default({}),
+})
+
+function readConfiguration(file: string): z.output<typeof Configuration> {
+  try {
+    return Configuration.parse(parseToml(readFileSync(file, 'utf8')))
+  } catch (error) {
+    throw new StartError(`${file}: ${error instanceof z.ZodError ? z.prettifyError(error) : errorMessage(error)}`)
   }
 }
 

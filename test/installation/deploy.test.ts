@@ -273,6 +273,18 @@ describe('npm run deploy checks', () => {
     expect(code, output).toBe(0)
   })
 
+  it('that wrangler.toml can be read', async () => {
+    const { deploy, settings } = await newFixture()
+    settings(`${VARS}SLEEP_AFTER_MINUTES =\n`)
+    const { code, output } = await deploy('--dry-run')
+    expect([code, output]).toEqual([
+      1,
+      expect.stringMatching(/^wrangler\.toml: Invalid TOML document: .*SLEEP_AFTER_MINUTES/s),
+    ])
+    settings(`${VARS}[[queues.producers]]\nbinding = "MORE"\n`)
+    expect((await deploy('--dry-run')).output).toMatch(/^wrangler\.toml: .*→ at queues\.producers\[\d\]\.queue\n$/s)
+  })
+
   it('the settings of the builder', async () => {
     const { cloudflare, deploy, settings, tables } = await newFixture()
     settings(VARS, 'nowhere')
