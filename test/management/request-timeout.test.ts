@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { connect } from 'node:net'
-import { sql } from 'drizzle-orm'
+import { type SQL, sql } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { control, newOrganization } from '../support/api.ts'
 import { createBranch } from '../support/branches.ts'
+import { byRefresh, newTokens, registerApp } from '../support/oauth.ts'
 import { serveInstallation } from '../support/serve.ts'
 import { type Installation, startInstallation } from '../support/storage-installation.ts'
 
@@ -108,13 +109,10 @@ it('a change that waits too long for another one is answered 503, so that waitin
   })
 })
 
-it('waiting changes of one user hold few sessions, and delay nobody else', async () => {
-  const { id, slug, owner } = await newOrganization()
-  const other = await newOrganization()
-  const app = { client_name: 'x', redirect_uris: ['https://app.example/'], scope: 'projects:read' }
-  const add = (caller: typeof owner, to: string) => caller.post(`/v1/organizations/${to}/oauth/apps`, app)
+/** Runs 60 changes that wait for a locked row, and expects them to hold 8 sessions while `other` runs. */
+async function expectFewSessions<T>(lock: SQL, change: () => Promise<T>, other: () => Promise<unknown>): Promise<T[]> {
   const waiting = await control.transaction(async (tx) => {
-    await tx.execute(sql`select from organizations where id = ${id} for update`)
+    await tx.execute(lock)
     const { rows } = await tx.execute<{ pid: number }>(sql`select pg_backend_pid() as pid`)
     const sessionsWaiting = async () => {
       const found = await control.execute<{ pid: number }>(sql`
@@ -123,13 +121,40 @@ it('waiting changes of one user hold few sessions, and delay nobody else', async
         select pid from waiting offset 1`)
       return found.rows.length
     }
-    const replies = Array.from({ length: 60 }, () => add(owner, slug))
+    const replies = Array.from({ length: 60 }, change)
     await vi.waitFor(async () => expect(await sessionsWaiting()).toBeGreaterThanOrEqual(8), 60_000)
-    expect((await add(other.owner, other.slug)).status).toBe(201)
+    await other()
     expect(await sessionsWaiting()).toBe(8)
     return replies
   })
-  for (const { status } of await Promise.all(waiting)) expect(status).toBe(201)
+  return Promise.all(waiting)
+}
+
+it('waiting changes of one user hold few sessions, and delay nobody else', async () => {
+  const { id, slug, owner } = await newOrganization()
+  const other = await newOrganization()
+  const app = { client_name: 'x', redirect_uris: ['https://app.example/'], scope: 'projects:read' }
+  const add = (caller: typeof owner, to: string) => caller.post(`/v1/organizations/${to}/oauth/apps`, app)
+  const replies = await expectFewSessions(
+    sql`select from organizations where id = ${id} for update`,
+    () => add(owner, slug),
+    async () => expect((await add(other.owner, other.slug)).status).toBe(201),
+  )
+  for (const { status } of replies) expect(status).toBe(201)
+})
+
+it('waiting refreshes of one authorization hold few sessions, and delay nobody else', async () => {
+  const organization = await newOrganization()
+  const other = await newOrganization()
+  const app = await registerApp(organization)
+  const { refresh_token: token } = await newTokens(app, organization)
+  const { refresh_token: ofOther } = await newTokens(app, other)
+  const replies = await expectFewSessions(
+    sql`select from oauth_grants where organization_id = ${organization.id} for update`,
+    () => byRefresh(app, token),
+    async () => expect((await byRefresh(app, ofOther)).status).toBe(200),
+  )
+  for (const { status } of replies) expect(status).toBe(200)
 })
 
 it('a statement that the control database canceled is answered 408', async () => {

@@ -80,7 +80,7 @@ async function commit<T>(ctx: SystemCtx, work: (mutation: Mutation) => Promise<T
     })
     return { result, messages, endpointIds, requestedIds, published }
   }
-  const committed = await withUserSession(ctx, () =>
+  const committed = await withUserSession(callerOf(ctx.actor)?.userId, () =>
     inTransaction({ ...controlDatabase(config), lockTimeoutMs }, transact),
   )
   const { result, messages, endpointIds, requestedIds, published } = committed

@@ -1,6 +1,4 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { callerOf } from '../../actor.ts'
-import type { SystemCtx } from '../../ctx.ts'
 import { withConnectionSlot } from '../../engine/connection-limit.ts'
 import { REQUEST_LOCK_MS } from '../../platform/db/client.ts'
 import { ApiError } from '../../platform/http/error.ts'
@@ -16,10 +14,10 @@ const isWithin = new AsyncLocalStorage<true>()
 
 /**
  * Runs a transaction of a request. Each holds a session of the control database, also while it waits for a lock that its user may hold
- * with another request. So a user has only a few at once, and further requests wait without a session.
+ * with another request. So a user has only a few at once, and further requests wait without a session. Transactions
+ * without a user have no bound.
  */
-export function withUserSession<Value>({ actor }: SystemCtx, work: () => Promise<Value>): Promise<Value> {
-  const userId = callerOf(actor)?.userId
+export function withUserSession<Value>(userId: string | undefined, work: () => Promise<Value>): Promise<Value> {
   if (userId === undefined || isWithin.getStore()) return work()
   return withConnectionSlot(
     `changes of ${userId}`,

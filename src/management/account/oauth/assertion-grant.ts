@@ -14,10 +14,9 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { UUID } from '../../../platform/identifiers.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
-import { mutate } from '../../kernel/mutate.ts'
 import { requirePlan } from '../organizations/plan-features.ts'
 import { type Assertion, invalidGrant, readAssertion } from './assertion.ts'
-import { continueGrant, lockGrant } from './grants.ts'
+import { continueGrant, mutateGrant } from './grants.ts'
 import { currentKeys, type IssuerRow } from './issuer-keys.ts'
 import type { App } from './oauth-client.ts'
 import type { ExchangeToken } from './schema.ts'
@@ -38,10 +37,9 @@ export async function exchangeAssertion(ctx: SystemCtx, app: App, { assertion: t
   const { claims, expiresAt } = assertion
   const id = await hashToken(JSON.stringify([claims.iss, claims.jti]))
   const now = ctx.now()
-  return mutate(ctx, async (mutation) => {
+  return mutateGrant(ctx, app, eq(oauthGrants.id, approval.grantId), async (mutation, locked) => {
     const { tx, trace } = mutation
     await lockIssuer(tx, approval.issuer)
-    const locked = await lockGrant(mutation, app, eq(oauthGrants.id, approval.grantId), now)
     if (!locked?.isValid) throw invalidGrant('the authorization has ended, or access is disabled')
     const { organizationId, userId, scopes: approved } = locked.grant
     const asserted = claims.scope?.split(' ')

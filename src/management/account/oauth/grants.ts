@@ -1,8 +1,10 @@
 import { and, eq, type SQL, sql } from 'drizzle-orm'
 import { hashToken, newAccessToken, randomHex } from '../../../access/token.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import type { Scope } from '../../../model/scopes.ts'
 import { accessTokens, memberRoles, oauthGrants, organizations, users } from '../../../model/tables/index.ts'
-import type { Mutation } from '../../kernel/mutate.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { withUserSession } from '../../kernel/user-sessions.ts'
 import type { App } from './oauth-client.ts'
 
 export type Grant = typeof oauthGrants.$inferSelect
@@ -25,8 +27,24 @@ interface LockedGrant {
   isValid: boolean
 }
 
-/** Locks a grant of the application until the transaction ends. */
-export async function lockGrant({ tx }: Mutation, app: App, which: SQL, now: Date): Promise<LockedGrant | undefined> {
+/**
+ * Runs a transaction that locks a grant of the application. The token endpoint has no caller, so these transactions count as sessions
+ * of the user who approved the grant: otherwise any number of refreshes would wait for its lock with a session each.
+ */
+export async function mutateGrant<T>(
+  ctx: SystemCtx,
+  app: App,
+  which: SQL,
+  work: (mutation: Mutation, locked: LockedGrant | undefined) => Promise<T>,
+): Promise<T> {
+  const ofApp = and(which, eq(oauthGrants.appId, app.id))
+  const [found] = await ctx.db.select({ userId: oauthGrants.userId }).from(oauthGrants).where(ofApp)
+  return withUserSession(found?.userId, () =>
+    mutate(ctx, async (mutation) => work(mutation, await lockGrant(mutation, ofApp, ctx.now()))),
+  )
+}
+
+async function lockGrant({ tx }: Mutation, which: SQL | undefined, now: Date): Promise<LockedGrant | undefined> {
   const isMember = sql<boolean>`exists (select from ${memberRoles}
     join ${users} u on u.id = ${memberRoles.userId} and u.disabled_at is null
     join ${organizations} o on o.id = ${memberRoles.organizationId} and o.disabled_at is null
@@ -35,7 +53,7 @@ export async function lockGrant({ tx }: Mutation, app: App, which: SQL, now: Dat
     .select({ grant: oauthGrants, revokedAt: accessTokens.revokedAt, endsAt: accessTokens.expiresAt, isMember })
     .from(oauthGrants)
     .innerJoin(accessTokens, eq(accessTokens.id, oauthGrants.approvedBy))
-    .where(and(which, eq(oauthGrants.appId, app.id)))
+    .where(which)
     .for('update', { of: oauthGrants })
   if (!row) return undefined
   const { grant, revokedAt, endsAt } = row

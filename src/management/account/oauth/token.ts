@@ -6,10 +6,9 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { hmacOf } from '../../../platform/secrets/digest.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
-import { mutate } from '../../kernel/mutate.ts'
 import { invalidGrant } from './assertion.ts'
 import { exchangeAssertion } from './assertion-grant.ts'
-import { continueGrant, endGrants, familyOf, type Grant, issueTokens, lockGrant } from './grants.ts'
+import { continueGrant, endGrants, familyOf, type Grant, issueTokens, mutateGrant } from './grants.ts'
 import { type App, authenticateClient, type SentCredentials } from './oauth-client.ts'
 import { matchesChallenge } from './pkce.ts'
 import { isOwnResource } from './resource.ts'
@@ -34,8 +33,7 @@ async function exchangeCode(ctx: SystemCtx, app: App, { code, code_verifier: ver
   if (redirect_uri === undefined) throw invalidField('body.redirect_uri', 'is missing')
   const codeHash = await hashToken(code)
   const now = ctx.now()
-  const issued = await mutate(ctx, async (mutation) => {
-    const locked = await lockGrant(mutation, app, eq(oauthGrants.codeHash, codeHash), now)
+  const issued = await mutateGrant(ctx, app, eq(oauthGrants.codeHash, codeHash), async (mutation, locked) => {
     if (!locked) throw invalidGrant('the code was not issued to this application')
     const { grant, isValid } = locked
     if (grant.codeUsedAt) return endGrants(mutation, grant, eq(oauthGrants.id, grant.id), 'code used twice')
@@ -67,8 +65,8 @@ async function exchangeRefreshToken(ctx: SystemCtx, app: App, { refresh_token: t
   if (family === undefined) throw invalidGrant('this is not a refresh token')
   const [familyHash, hash] = await Promise.all([hashToken(family), hashToken(token)])
   const now = ctx.now()
-  const issued = await mutate(ctx, async (mutation) => {
-    const locked = await lockGrant(mutation, app, eq(oauthGrants.refreshFamilyHash, familyHash), now)
+  const ofFamily = eq(oauthGrants.refreshFamilyHash, familyHash)
+  const issued = await mutateGrant(ctx, app, ofFamily, async (mutation, locked) => {
     if (!locked) throw invalidGrant('the refresh token was not issued to this application, or it is revoked')
     const { grant, isValid } = locked
     const replacedAt = isSameSecret(hash, grant.previousRefreshHash ?? '') ? grant.refreshedAt : null
@@ -97,8 +95,7 @@ export async function revokeToken(
   const family = familyOf(body.refresh_token)
   if (family === undefined) return
   const familyHash = await hashToken(family)
-  await mutate(ctx, async (mutation) => {
-    const locked = await lockGrant(mutation, app, eq(oauthGrants.refreshFamilyHash, familyHash), ctx.now())
+  await mutateGrant(ctx, app, eq(oauthGrants.refreshFamilyHash, familyHash), async (mutation, locked) => {
     if (!locked) return
     const { userId, organizationId } = locked.grant
     const ofUser = [eq(oauthGrants.userId, userId), eq(oauthGrants.organizationId, organizationId)]

@@ -43,7 +43,7 @@ export async function changePassword(ctx: Ctx, project: ProjectAccess, password:
       throw isUnavailable(error) ? new EngineUnavailable(SESSION_LOST_MESSAGE, { cause: error }) : error
     }
   }
-  await withUserSession(ctx, () => inTransaction(address, transact))
+  await withUserSession(ctx.actor.userId, () => inTransaction(address, transact))
 }
 
 /** Codes of a session that was ended from outside, possibly after its commit. */
