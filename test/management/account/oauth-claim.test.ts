@@ -16,6 +16,8 @@ import {
   tokenOf,
 } from '../../support/api.ts'
 import { claimTokenPath, NO_CLAIM } from '../../support/claims.ts'
+import { newForeignKey, newIssuer } from '../../support/issuer.ts'
+import { newDrain } from '../../support/log-drains.ts'
 import {
   answer,
   authorizePath,
@@ -29,7 +31,9 @@ import {
   stranger,
   type TestApp,
 } from '../../support/oauth.ts'
-import { insertProject } from '../../support/webhooks.ts'
+import { insertProject, newEndpoint, placeOf } from '../../support/webhooks.ts'
+
+const DRAIN = { url: 'http://127.0.0.1:9/' }
 
 type Query = Record<string, string | undefined>
 
@@ -97,6 +101,21 @@ describe('a project that is claimed on the page', () => {
     ])
     for (const reply of [await stranger().get(path), await answer(app, user.owner.token, { path })])
       expect(reply).toMatchObject({ status: 404, body: { error: 'invalid_request', ...NO_CLAIM } })
+  })
+
+  it('is shown with all that continues to reach it: issuers of tokens, webhook endpoints and log drains', async () => {
+    const { builder, app, ref } = await newCase()
+    const branch = await insertProject(builder, { parentRef: ref })
+    const path = await newPage(builder.owner, app, ref)
+    expect((await stranger().get(path)).body).not.toMatch(/issuer|webhook endpoint|log drain/)
+    const { issuer } = await newIssuer([await newForeignKey()])
+    const trusted = { oidc_issuer_url: issuer }
+    await builder.owner.post(`/v1/projects/${branch}/config/auth/third-party-auth`, trusted)
+    await newEndpoint(placeOf(builder, ref))
+    await newDrain({ caller: builder.owner, path: `/v2/projects/${ref}/analytics/log-drains` }, 'webhook', DRAIN)
+    const { body } = await stranger().get(path)
+    for (const text of [`that they contain: ${issuer}.`, '1 webhook endpoint will', '1 log drain will'])
+      expect(body).toContain(text)
   })
 
   it('goes to the chosen organization, among those to which the user may add projects', async () => {

@@ -30,6 +30,7 @@ import {
 import { type Transaction, untilBlocked } from '../../support/blocked.ts'
 import { createBranch, untilBranch } from '../../support/branches.ts'
 import { connect, disconnect, newRepository } from '../../support/github.ts'
+import { newForeignKey } from '../../support/issuer.ts'
 import { newDrain } from '../../support/log-drains.ts'
 import { invitation, invite, newPerson } from '../../support/members.ts'
 import { newProject, ownerClient, runSql, untilStatus } from '../../support/projects.ts'
@@ -334,11 +335,18 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     await newEndpoint(placeOf(source, ref))
     await newDrain({ caller: owner, path: `/v2/projects/${ref}/analytics/log-drains` }, 'webhook', DRAIN)
     await owner.post(`/v2/projects/${ref}/notebooks`, NOTEBOOK)
+    const { jwk } = await newForeignKey()
+    await owner.post(`/v1/projects/${ref}/config/auth/third-party-auth`, { custom_jwks: { keys: [jwk] } })
     const reply = await preview(owner, ref, target.slug)
     expect(reply).toMatchObject({ status: 200, body: { data: { type: 'project_transfer_result' } } })
     const { valid, errors, warnings, info } = reply.body.data.attributes
     expect([valid, errors]).toEqual([true, []])
-    expect(keysOf(warnings)).toEqual(['members_lose_access', 'plan_changes', 'credentials_stay'])
+    expect(keysOf(warnings)).toEqual([
+      'members_lose_access',
+      'plan_changes',
+      'credentials_stay',
+      'third_party_issuers_stay',
+    ])
     expect(warnings[0].message).toContain(`2 members of ${source.slug}`)
     expect(keysOf(info)).toEqual([
       'members_gain_access',

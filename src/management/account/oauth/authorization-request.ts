@@ -3,6 +3,7 @@ import type { Scope } from '../../../model/scopes.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import type { Answer } from '../../kernel/route.ts'
 import { type Claim, findClaim } from '../../projects/claims/claim.ts'
+import { findReach } from '../../projects/transfers/transfer-findings.ts'
 import { formPostPage } from './form-post-page.ts'
 import { type App, findApp } from './oauth-client.ts'
 import { type Challenge, readChallenge } from './pkce.ts'
@@ -22,7 +23,7 @@ export interface AuthorizationRequest {
   challenge: Challenge | undefined
   organizationSlug: string | undefined
   /** The project that the user claims with the approval. */
-  claim?: Claim
+  claim?: Claim & { reach: string[] }
 }
 
 /** The codes of RFC 6749, 4.1.2.1, and RFC 8707, 2. */
@@ -56,7 +57,8 @@ export async function readRequest(
     throw invalidField('query.redirect_uri', 'is not a registered redirect URI of the application')
   const request = checkRequest(ctx, query, app)
   if (request instanceof Refusal || claimToken === undefined) return request
-  return { ...request, claim: await findClaim(ctx, claimToken) }
+  const claim = await findClaim(ctx, claimToken)
+  return { ...request, claim: { ...claim, reach: await findReach(ctx.db, claim.project.ref) } }
 }
 
 /** Reads the response type, whose names may be in any order (OAuth 2.0 Multiple Response Type Encoding Practices, 3). */

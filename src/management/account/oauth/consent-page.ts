@@ -1,6 +1,5 @@
 import { html } from 'hono/html'
 import type { Answer } from '../../kernel/route.ts'
-import type { Claim } from '../../projects/claims/claim.ts'
 import type { AuthorizationRequest } from './authorization-request.ts'
 import { pagePolicy } from './page-policy.ts'
 import { targetOf } from './redirect-uri.ts'
@@ -54,10 +53,16 @@ ${organizationSlug === undefined && organizationField(problem)}
   return { status: problem ? 422 : 200, headers, body: String(body) }
 }
 
-const claimText = ({ project, source }: Claim, place: unknown) => html`<p>The project <strong>${project.name}</strong>
+type Claim = NonNullable<AuthorizationRequest['claim']>
+
+const claimText = (
+  { project, source, reach }: Claim,
+  place: unknown,
+) => html`<p>The project <strong>${project.name}</strong>
 (<code>${project.ref}</code>) of ${source.name} (${source.slug}) moves to ${place}, with its branches and all their data,
 and ${source.name} loses access to it. Its API keys, passwords and secrets do not change: anyone who knows them can use them until you change
-them.</p>`
+them.</p>
+<ul>${reach.map((text) => html`<li>${text}.</li>`)}</ul>`
 
 function organizationField(problem: Problem | undefined) {
   const options = problem?.organizations?.map(

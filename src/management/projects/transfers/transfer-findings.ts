@@ -12,6 +12,7 @@ import {
   projects,
   projectTasks,
   snippets,
+  thirdPartyAuths,
   webhookEndpoints,
   workers,
   workerTasks,
@@ -36,11 +37,19 @@ export interface Move {
 }
 
 /** Selects the refs of the project and its branches, which move with it. */
-const movedRefs = ({ project: { ref } }: Move): SQL =>
+const movedRefs = (ref: string): SQL =>
   sql`(select ref from ${projects} where ref = ${ref}
     union all select ref from ${projects} where parent_ref = ${ref} and removed_at is null)`
 
-interface Facts {
+/** What continues to reach the project or one of its branches after a move. */
+interface Reach {
+  /** Third-party issuers: the URL of their discovery document or key set, or words for a key set that was given. */
+  issuers: string[]
+  endpoints: number
+  drains: number
+}
+
+interface Facts extends Reach {
   mayGive: boolean
   mayTake: boolean
   isNameTaken: boolean
@@ -50,8 +59,6 @@ interface Facts {
   branches: number
   /** Highest number of functions of the project or of one of its branches. */
   functions: number
-  endpoints: number
-  drains: number
   snippets: number
   notebooks: number
   privateLinks: number
@@ -59,6 +66,15 @@ interface Facts {
   losing: number
   gaining: number
 }
+
+/** Columns of `Reach`, for the projects of `moved`. */
+const reachColumns = sql`
+  array(select distinct coalesce(oidc_issuer_url, jwks_url, 'a key set (custom_jwks)') from ${thirdPartyAuths}
+    where project_ref in (select ref from moved) order by 1) as issuers,
+  (select count(*)::int from ${webhookEndpoints}
+    where project_ref in (select ref from moved) and (branch_id is null or enabled)) as endpoints,
+  (select count(*)::int from ${logDrains}
+    where project_ref in (select ref from moved) and deleted_at is null) as drains`
 
 /** Statuses without a running transition. */
 const STEADY = TRANSITIONS.delete.from
@@ -76,7 +92,7 @@ async function readFacts(reader: Pick<Writer, 'execute'>, move: Move): Promise<F
       where o.organization_id = ${other.id} and o.user_id = m.user_id and o.project_ref is null))`
   const [facts] = await rowsOf<Facts>(
     reader,
-    sql`with moved as ${movedRefs(move)}
+    sql`with moved as ${movedRefs(ref)}
       select ${may(giverId, source)} as "mayGive", ${may(takerId, target)} as "mayTake",
         exists (select from ${projects} p, ${projects} other
           where p.ref = ${ref} and other.organization_id = ${target.id} and other.name = p.name and other.ref <> p.ref
@@ -90,10 +106,7 @@ async function readFacts(reader: Pick<Writer, 'execute'>, move: Move): Promise<F
         (select count(*)::int - 1 from moved) as branches,
         (select coalesce(max(n), 0)::int from (select count(*) as n from ${functions}
           where project_ref in (select ref from moved) group by project_ref) counted) as functions,
-        (select count(*)::int from ${webhookEndpoints}
-          where project_ref in (select ref from moved) and branch_id is null) as endpoints,
-        (select count(*)::int from ${logDrains}
-          where project_ref in (select ref from moved) and deleted_at is null) as drains,
+        ${reachColumns},
         (select count(*)::int from ${privateLinkAssociations}
           where project_ref in (select ref from moved) and status <> 'DELETING') as "privateLinks",
         (select count(*)::int from ${snippets} where project_ref in (select ref from moved)) as snippets,
@@ -122,10 +135,38 @@ export async function findTransferFindings(reader: Pick<Writer, 'execute'>, move
   return { errors: errors(move, facts), warnings: warnings(move, facts), info: info(move, facts) }
 }
 
-const applicable = (findings: readonly (readonly [boolean, string, string])[]): Finding[] =>
+/** Describes what continues to reach the project, whoever takes it over. */
+export async function findReach(reader: Pick<Writer, 'execute'>, ref: string): Promise<string[]> {
+  const [reach] = await rowsOf<Reach>(reader, sql`with moved as ${movedRefs(ref)} select ${reachColumns}`)
+  if (!reach) throw new Error(`the facts of ${ref} cannot be read`)
+  return applicable([issuersStay(reach), endpointsMove(reach), drainsMove(reach)]).map(({ message }) => message)
+}
+
+/** Whether the finding applies, its key and its message. */
+type Check = readonly [boolean, string, string]
+
+const applicable = (findings: readonly Check[]): Finding[] =>
   findings.flatMap(([holds, key, message]) => (holds ? [{ key, message }] : []))
 
 const countOf = (count: number, one: string, many = `${one}s`) => `${count} ${count === 1 ? one : many}`
+
+const issuersStay = ({ issuers }: Reach): Check => [
+  issuers.length > 0,
+  'third_party_issuers_stay',
+  `Tokens of third-party issuers remain valid, with any role that they contain: ${issuers.join(', ')}`,
+]
+
+const endpointsMove = ({ endpoints }: Reach): Check => [
+  endpoints > 0,
+  'webhook_endpoints_move',
+  `${countOf(endpoints, 'webhook endpoint')} will move with the project, and continue to receive its events`,
+]
+
+const drainsMove = ({ drains }: Reach): Check => [
+  drains > 0,
+  'log_drains_move',
+  `${countOf(drains, 'log drain')} will move with the project, and continue to receive its logs`,
+]
 
 export const OWNER_ERRORS = ['source_owner_required', 'target_owner_required']
 
@@ -190,6 +231,7 @@ const warnings = ({ source, target }: Move, facts: Facts): Finding[] =>
       'credentials_stay',
       'API keys, signing keys, database passwords and secrets do not change: anyone who knows them can use them until they are changed',
     ],
+    issuersStay(facts),
   ])
 
 const info = ({ source, target }: Move, facts: Facts): Finding[] =>
@@ -206,12 +248,8 @@ const info = ({ source, target }: Move, facts: Facts): Finding[] =>
     ],
     [facts.snippets > 0, 'snippets_move', `${countOf(facts.snippets, 'SQL snippet')} will move with the project`],
     [facts.notebooks > 0, 'notebooks_move', `${countOf(facts.notebooks, 'notebook')} will move with the project`],
-    [
-      facts.endpoints > 0,
-      'webhook_endpoints_move',
-      `${countOf(facts.endpoints, 'webhook endpoint')} will move with the project`,
-    ],
-    [facts.drains > 0, 'log_drains_move', `${countOf(facts.drains, 'log drain')} will move with the project`],
+    endpointsMove(facts),
+    drainsMove(facts),
     [
       true,
       'organization_webhooks_change',
