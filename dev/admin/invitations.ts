@@ -1,5 +1,6 @@
 import { and, eq, inArray, isNull } from 'drizzle-orm'
-import { changeRoles, type HeldRole, readRoles } from '../../src/management/account/members/member-roles.ts'
+import type { HeldRole } from '../../src/management/account/members/member-change.ts'
+import { changeRoles, readRoles } from '../../src/management/account/members/member-roles.ts'
 import { invitations, organizations, projects } from '../../src/model/tables/index.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'

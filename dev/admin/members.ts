@@ -1,9 +1,5 @@
-import {
-  changeRoles,
-  type HeldRole,
-  readRoles,
-  rolesChanged,
-} from '../../src/management/account/members/member-roles.ts'
+import type { HeldRole } from '../../src/management/account/members/member-change.ts'
+import { changeRoles, readRoles, rolesChanged } from '../../src/management/account/members/member-roles.ts'
 import { rolesAfterAssignment } from '../../src/management/account/members/role-assignment.ts'
 import { withdrawFromMember } from '../../src/management/database/database-access/withdraw-access.ts'
 import { ROLES, type Role } from '../../src/model/roles.ts'
@@ -58,7 +54,7 @@ function setRole(db: ControlDb, { slug, username, role, projectRef }: NewRole): 
       refs: projectRef === null ? undefined : refsOf(held, role, projectRef),
     })
     if (rolesChanged(held, after).size === 0) return `${username} is ${role} in ${where} already`
-    await changeRoles({ tx, publish }, member, held, after)
+    await changeRoles({ tx, trace, publish }, member, held, after)
     await withdrawFromMember(tx, new Date(), { organizationId, userId: user.id })
     const detail = { user: user.id, role, ...(before && { before: before.role }) }
     await trace({ action: 'member.set', organizationId, projectRef, detail })
@@ -81,7 +77,7 @@ function removeMember(db: ControlDb, slug: string, username: string): Promise<st
     const member = { organization, user }
     const held = await readRoles({ tx }, member)
     if (held.length === 0) throw new StartError(`${username} is not a member of ${slug}`)
-    await changeRoles({ tx, publish }, member, held, [])
+    await changeRoles({ tx, trace, publish }, member, held, [])
     // A duty of the Worker ends the database sessions that the member may no longer have.
     await withdrawFromMember(tx, new Date(), { organizationId: organization.id, userId: user.id })
     await trace({ action: 'member.remove', organizationId: organization.id, detail: { user: user.id } })
@@ -105,7 +101,7 @@ function removeRole(db: ControlDb, { slug, username, projectRef }: RoleInProject
     const ended = held.find((row) => row.projectRef === projectRef)
     if (!ended) throw new StartError(`${username} has no role in ${projectRef} alone`)
     const after = held.filter((row) => row !== ended)
-    await changeRoles({ tx, publish }, member, held, after)
+    await changeRoles({ tx, trace, publish }, member, held, after)
     await withdrawFromMember(tx, new Date(), { organizationId, userId: user.id })
     await trace({ action: 'member.remove', organizationId, projectRef, detail: { user: user.id, role: ended.role } })
     const left = after.length === 0 ? `, nor a member of ${slug}` : ''

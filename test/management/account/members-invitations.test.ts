@@ -203,6 +203,25 @@ describe('an invitation', () => {
     expect(await admin('invitation', 'list', place.slug)).toContain(primaryEmail)
   })
 
+  it('ends when its sender could no longer send it', async () => {
+    const place = await newOrganization()
+    const [owner, administrator] = [await newPerson(place, 'owner'), await newPerson(place, 'administrator')]
+    const [first, second, third] = ['1-', '2-', '3-'].map((prefix) => prefix + newEmail()) as [string, string, string]
+    await invite(owner.caller, place.slug, invitation(first, 'owner'), invitation(second, 'developer'))
+    await invite(administrator.caller, place.slug, invitation(third, 'administrator'))
+    const invited = async () => (await invitedTo(place)).map(({ email }) => email)
+
+    expect((await assign(place.owner, place.slug, owner.id, 'administrator')).status).toBe(200)
+    expect(await invited()).toEqual([second, third])
+    expect((await assign(place.owner, place.slug, owner.id, 'developer')).status).toBe(200)
+    expect(await invited()).toEqual([third])
+    await admin('member', 'remove', place.slug, administrator.username)
+    expect(await invited()).toEqual([])
+    const traces = await control.select().from(auditLog).where(eq(auditLog.organizationId, place.id))
+    const canceled = traces.filter(({ action }) => action === 'invitation.cancel')
+    expect(canceled.map(({ detail }) => detail)).toEqual([first, second, third].map((email) => ({ emails: [email] })))
+  })
+
   it('leaves the role of a member unchanged, and grants nothing if its projects are deleted', async () => {
     const place = await newOrganization()
     const ref = await insertProject(place, { removedAt: new Date() })

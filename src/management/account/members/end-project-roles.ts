@@ -2,7 +2,7 @@ import { and, eq, inArray, sql } from 'drizzle-orm'
 import { memberRoles, users } from '../../../model/tables/index.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { withdrawApprovals } from '../oauth/withdraw-approvals.ts'
-import { cancelInvitationsTo } from './invitations.ts'
+import { cancelInvitationsTo } from './cancel-invitations.ts'
 import { eventsOf } from './member-roles.ts'
 
 /**

@@ -6,16 +6,14 @@ import type { Role } from '../../../model/roles.ts'
 import { invitations, memberRoles, users } from '../../../model/tables/index.ts'
 import { rowsOf, type Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { mutate } from '../../kernel/mutate.ts'
 import { requirePlan } from '../organizations/plan-features.ts'
-import { toEventRole } from './member-roles.ts'
+import { INVITATION, type InvitationRow, recordInvitations } from './cancel-invitations.ts'
 import { findProjects, lockMembers, requireMayChange, requireProjects } from './roles.ts'
 import type { CreatedInvitations, CreateInvitations, DeletedInvitations, DeleteInvitations } from './schema.ts'
 
 /** Maximum number of open invitations of an organization. */
 const OPEN_MAX = 1_000
-
-type Row = Pick<typeof invitations.$inferSelect, 'email' | 'role' | 'projectRefs'>
 
 /** Creates invitations. Members and invited addresses are skipped and reported; any other error refuses the whole request. */
 export async function createInvitations(
@@ -35,7 +33,7 @@ export async function createInvitations(
       organization,
       requested.flatMap(({ projects = [] }) => projects),
     )
-    const newRows = requested.map(({ email, role, projects }, index): Row => {
+    const newRows = requested.map(({ email, role, projects }, index): InvitationRow => {
       const named = projects && requireProjects(found, projects, `body.data.${index}.attributes`)
       return { email, role, projectRefs: named?.map(({ ref }) => ref) ?? null }
     })
@@ -71,7 +69,7 @@ type SkippedEmails = Map<string, keyof typeof SKIP_MESSAGES>
 async function findSkippedEmails(
   tx: Writer,
   { id }: OrganizationAccess,
-  newRows: readonly Row[],
+  newRows: readonly InvitationRow[],
 ): Promise<SkippedEmails> {
   const emails = newRows.map(({ email }) => email)
   const rows = await rowsOf<{ email: string; reason: keyof typeof SKIP_MESSAGES }>(
@@ -85,7 +83,7 @@ async function findSkippedEmails(
   return new Map(rows.flatMap(({ email, reason }) => (reason ? [[email, reason] as const] : [])))
 }
 
-const nobodyInvited = (newRows: readonly Row[], skipped: SkippedEmails) =>
+const nobodyInvited = (newRows: readonly InvitationRow[], skipped: SkippedEmails) =>
   new ApiError('conflict.invitations', {
     issues: newRows.flatMap(({ email }, index) => {
       const code = skipped.get(email)
@@ -122,55 +120,11 @@ export async function deleteInvitations(
     const canceled = await mutation.tx
       .delete(invitations)
       .where(and(eq(invitations.organizationId, organization.id), inArray(invitations.email, emails)))
-      .returning({ email: invitations.email, role: invitations.role, projectRefs: invitations.projectRefs })
+      .returning(INVITATION)
     requireMayChange(organization, new Set(canceled.map(({ role }) => role)))
     if (canceled.length > 0) await recordInvitations(mutation, organization, 'canceled', canceled)
     return { data: canceled.map(toInvitation) }
   })
 }
 
-/** Cancels invitations to projects that have left the organization. An invitation to other projects too stays for those. */
-export async function cancelInvitationsTo(
-  mutation: Mutation,
-  organization: Pick<OrganizationAccess, 'id' | 'slug'>,
-  refs: readonly string[],
-): Promise<void> {
-  const { tx } = mutation
-  const lostRefs = sql`${sql.param(refs)}::text[]`
-  const isOfOrganization = eq(invitations.organizationId, organization.id)
-  const canceled = await tx
-    .delete(invitations)
-    .where(and(isOfOrganization, sql`${invitations.projectRefs} <@ ${lostRefs}`))
-    .returning({ email: invitations.email, role: invitations.role, projectRefs: invitations.projectRefs })
-  await tx
-    .update(invitations)
-    .set({
-      projectRefs: sql`array(select ref from unnest(${invitations.projectRefs}) ref where ref <> all (${lostRefs}))`,
-    })
-    .where(and(isOfOrganization, sql`${invitations.projectRefs} && ${lostRefs}`))
-  if (canceled.length > 0) await recordInvitations(mutation, organization, 'canceled', canceled)
-}
-
-async function recordInvitations(
-  { publish, trace }: Mutation,
-  { id, slug }: Pick<OrganizationAccess, 'id' | 'slug'>,
-  verb: 'created' | 'canceled',
-  rows: readonly Row[],
-): Promise<void> {
-  await publish(
-    rows.map(({ email, role, projectRefs }) => ({
-      type: `v1.organization.member.invitation.${verb}` as const,
-      organization: { id, slug },
-      projectRef: null,
-      fields: { member: { invitation: { email, role: toEventRole({ role, refs: projectRefs }) } } },
-    })),
-  )
-  const emails = rows.map(({ email }) => email)
-  await trace({
-    action: `invitation.${verb === 'created' ? 'create' : 'cancel'}`,
-    organizationId: id,
-    detail: { emails },
-  })
-}
-
-const toInvitation = ({ email }: Row) => ({ type: 'organization_invitation' as const, attributes: { email } })
+const toInvitation = ({ email }: InvitationRow) => ({ type: 'organization_invitation' as const, attributes: { email } })

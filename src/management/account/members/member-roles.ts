@@ -1,27 +1,11 @@
 import { and, eq, inArray, isNull, or } from 'drizzle-orm'
 import type { Payloads } from '../../../model/event-types.ts'
-import { ROLE_NAMES, ROLES, type Role, strongestRole } from '../../../model/roles.ts'
+import { ROLES, type Role, strongestRole } from '../../../model/roles.ts'
 import { memberRoles } from '../../../model/tables/index.ts'
 import type { NewEvent } from '../../../outbound/events/publish.ts'
-import type { Writer } from '../../../platform/db/client.ts'
 import { withdrawApprovals } from '../oauth/withdraw-approvals.ts'
-
-/** A role in the whole organization, or in one project. */
-export interface HeldRole {
-  role: Role
-  projectRef: string | null
-}
-
-/** Transaction and event publisher of a role change, which the API and `npm run admin` provide. */
-export interface MemberChange {
-  tx: Pick<Writer, 'select' | 'insert' | 'delete'>
-  publish(events: readonly NewEvent[]): Promise<void>
-}
-
-export interface Member {
-  organization: { id: string; slug: string }
-  user: { id: string; primaryEmail: string }
-}
+import { cancelInvitationsBy } from './cancel-invitations.ts'
+import { type Assignment, type HeldRole, type Member, type MemberChange, toEventRole } from './member-change.ts'
 
 type Payload = Payloads['v1.organization.member.added']
 
@@ -40,8 +24,8 @@ export const rolesChanged = (before: readonly HeldRole[], after: readonly HeldRo
   new Set([...without(before, after), ...without(after, before)].map(({ role }) => role))
 
 /**
- * Changes a member's roles from `before`, the current ones, to `after`, and publishes the events. A member without roles leaves. The
- * caller must hold the lock of the organization and write the audit entry.
+ * Changes a member's roles from `before`, the current ones, to `after`, and publishes the events. A member without roles leaves, and
+ * invitations that the member could no longer send end. The caller must hold the lock of the organization and write the audit entry.
  */
 export async function changeRoles(
   change: MemberChange,
@@ -62,6 +46,7 @@ export async function changeRoles(
   const rows = added.map((role) => ({ ...role, organizationId: organization.id, userId: user.id }))
   if (rows.length > 0) await tx.insert(memberRoles).values(rows)
   if (after.length === 0) await withdrawApprovals(tx, { organizationId: organization.id, userIds: [user.id] })
+  if (removed.length > 0) await cancelInvitationsBy(change, member, after)
   await change.publish(eventsOf(member, before, after))
 }
 
@@ -77,12 +62,6 @@ export function eventsOf(member: Member, before: readonly HeldRole[], after: rea
     type: `v1.organization.member.role.${verb}` as const,
     fields: toPayload(member, assignment),
   }))
-}
-
-/** A role with the projects it applies to; null for the whole organization, which includes every project. */
-interface Assignment {
-  role: Role
-  refs: readonly string[] | null
 }
 
 function assignments(roles: readonly HeldRole[]): Assignment[] {
@@ -126,10 +105,4 @@ function withOneRole(member: Member, roles: readonly HeldRole[]): Payload {
 
 const toPayload = ({ user }: Member, assignment: Assignment): Payload => ({
   member: { user_id: user.id, primary_email: user.primaryEmail, role: toEventRole(assignment) },
-})
-
-/** Converts a role to its form in events. */
-export const toEventRole = ({ role, refs }: Assignment) => ({
-  name: ROLE_NAMES[role],
-  projects: refs?.toSorted().map((ref) => ({ ref })) ?? null,
 })

@@ -1,7 +1,7 @@
 import { and, inArray } from 'drizzle-orm'
 import { ROLES, type Role } from '../../../model/roles.ts'
 import { projects } from '../../../model/tables/index.ts'
-import type { HeldRole, MemberChange } from './member-roles.ts'
+import type { HeldRole, MemberChange } from './member-change.ts'
 
 type Reader = Pick<MemberChange['tx'], 'select'>
 
