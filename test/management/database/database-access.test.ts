@@ -11,6 +11,7 @@ import {
   temporaryLogins,
   users,
 } from '../../../src/model/tables/index.ts'
+import { randomLetters } from '../../../src/platform/http/common-values.ts'
 import { callHost } from '../../host/call-host.ts'
 import { adminClient, adminRows } from '../../instances.ts'
 import {
@@ -27,6 +28,7 @@ import {
   tokenOf,
   workerLogs,
 } from '../../support/api.ts'
+import { untilBlocked } from '../../support/blocked.ts'
 import { hasEnded, newProject, ownerClient, PASSWORD, runSql, untilGone, untilStatus } from '../../support/projects.ts'
 
 let organization: TestOrganization
@@ -339,6 +341,46 @@ describe('the job that ends logins', () => {
     expect((await renewed.query('select 1 as v')).rows).toEqual([{ v: 1 }])
   })
 
+  it('ends withdrawn logins before expired ones, of which it ends a limited number', async () => {
+    const project = await newProject(organization)
+    const { member, userId } = await granted(project, 'postgres')
+    const session = await loggedIn(member, project, 'postgres')
+    const longAgo = new Date(Date.now() - 86_400_000)
+    await control.insert(temporaryLogins).values(
+      Array.from({ length: 1_500 }, (_, n) => ({
+        ...{ projectRef: project, grantedRole: 'owner', createdAt: longAgo, expiresAt: longAgo },
+        role: `cli_login_${project.slice(0, 4)}${n}`,
+      })),
+    )
+    await control.update(users).set({ disabledAt: new Date() }).where(eq(users.id, userId))
+    await tick()
+    await hasEnded(session)
+    expect(await control.$count(temporaryLogins, eq(temporaryLogins.userId, userId))).toBe(0)
+    expect(await control.$count(temporaryLogins, eq(temporaryLogins.projectRef, project))).toBeGreaterThan(0)
+    await control.delete(temporaryLogins).where(eq(temporaryLogins.projectRef, project))
+  })
+
+  it('spares a login that is renewed while it is being found', async () => {
+    const project = await newProject(organization)
+    const { member, userId } = await granted(project, 'postgres')
+    const session = await loggedIn(member, project, 'postgres')
+    const isMembers = eq(temporaryLogins.userId, userId)
+    const expire = (tx: Pick<typeof control, 'update'>, ms: number) =>
+      tx
+        .update(temporaryLogins)
+        .set({ expiresAt: new Date(Date.now() + ms) })
+        .where(isMembers)
+    await expire(control, -1)
+    const { asked } = await control.transaction(async (tx) => {
+      await expire(tx, 3_600_000)
+      return { asked: await untilBlocked(tx, () => tick()) }
+    })
+    await asked
+    await tick()
+    expect((await session.query('select 1 as v')).rows).toEqual([{ v: 1 }])
+    expect(await control.$count(temporaryLogins, isMembers)).toBe(1)
+  })
+
   it('ends the logins of a revoked token, and of a former member', async () => {
     const member = await newMember(organization, 'developer')
     const userId = await userOf(member)
@@ -588,6 +630,25 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     const audit = await control.select().from(auditLog).where(eq(auditLog.projectRef, ref))
     expect(JSON.stringify([rows, audit])).not.toContain(member.token)
     expect((await workerLogs()).join('\n')).not.toContain(member.token)
+  })
+
+  it('is refused beyond 50 open logins of a user, except to renew one', async () => {
+    const { member, userId } = await granted(ref, 'postgres')
+    const project = { projectRef: ref, userId, grantedRole: 'owner', createdAt: new Date() }
+    const rows = Array.from({ length: 49 }, () => ({
+      ...{ ...project, role: `jit_login_${randomLetters(8)}` },
+      expiresAt: new Date(Date.now() + 600_000),
+    }))
+    await control.insert(temporaryLogins).values(rows)
+    expect(await authorize(member, ref, 'postgres')).toMatchObject({ status: 200 })
+    const other = await tokenOf(userId)
+    const refused = { status: 409, body: { message: expect.stringContaining('50') } }
+    expect(await authorize(other, ref, 'postgres')).toMatchObject(refused)
+    expect(await authorize(member, ref, 'postgres')).toMatchObject({ status: 200 })
+    const isFirst = eq(temporaryLogins.role, rows[0]?.role ?? '')
+    await control.update(temporaryLogins).set({ expiresAt: new Date() }).where(isFirst)
+    expect(await authorize(other, ref, 'postgres')).toMatchObject({ status: 200 })
+    await control.delete(temporaryLogins).where(eq(temporaryLogins.userId, userId))
   })
 
   it('has the rights of the role, and no others', async () => {

@@ -1,4 +1,4 @@
-import { eq, sql } from 'drizzle-orm'
+import { and, eq, gt, ne, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { type ProjectAccess, requireTokenScope } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
@@ -16,6 +16,8 @@ import { makeLogin } from './temporary-logins.ts'
 
 /** The maximum lifetime of a login. After it, the caller must authorize again, and the grants are checked again. */
 const LOGIN_MS_MAX = 3_600_000
+/** Each access token of a user makes logins of its own, and an application gets any number of tokens. */
+const LOGINS_MAX = 50
 
 /**
  * Opens a login for a role that the caller was granted. Its password is the caller's access token, or a new password if the
@@ -42,6 +44,7 @@ export async function authorizeJit(
     const networks = networksOf(entry)
     if (networks && !(await isInNetworks(tx, rhost, networks)))
       throw permissionDenied(`rhost ${rhost} is not in an allowed network`)
+    await requireBelowLimit(ctx, tx, ref, role)
     const expiresAt = endOf(ctx, entry)
     const period = { expiresAt, createdAt: ctx.now() }
     await tx
@@ -64,9 +67,23 @@ export async function authorizeJit(
 
 const permissionDenied = (detail: string) => new ApiError('forbidden.permission_denied', { detail })
 
-/** Finds the grant of a role, and locks it so that a concurrent revocation finds the login that the grant opens. */
+/** Requires that the caller has fewer open logins in the project than the limit, without the login that is renewed. */
+async function requireBelowLimit({ actor: { userId }, now }: Ctx, tx: Writer, ref: string, renewed: string) {
+  const { projectRef, role, expiresAt } = temporaryLogins
+  const isCallers = and(eq(projectRef, ref), eq(temporaryLogins.userId, userId))
+  const open = await tx.$count(temporaryLogins, and(isCallers, ne(role, renewed), gt(expiresAt, now())))
+  if (open < LOGINS_MAX) return
+  throw new ApiError('conflict.login_roles', {
+    detail: `at most ${LOGINS_MAX} of a user can be open at once in a project; wait until they expire`,
+  })
+}
+
+/**
+ * Finds the grant of a role, and locks it so that a concurrent revocation finds the login that the grant opens, and that concurrent
+ * logins are counted.
+ */
 async function grantFor(ctx: Ctx, tx: Writer, project: ProjectAccess, power: Power): Promise<JitRole> {
-  const grants = await selectGrants(tx, project, ctx.actor.userId).for('share')
+  const grants = await selectGrants(tx, project, ctx.actor.userId).for('no key update')
   const matching = applicableGrants(project, grants)
     .filter(({ ref, entry }) => ctx.engine.logins.powerOf(ref, entry.role) === power)
     .map(({ entry }) => entry)

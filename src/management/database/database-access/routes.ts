@@ -89,7 +89,7 @@ export const databaseAccessRoutes = [
     scope: 'database:read',
     body: AuthorizeJit,
     returns: AuthorizedJit,
-    errors: ['conflict.project_status', 'service_unavailable.project_database'],
+    errors: ['conflict.project_status', 'conflict.login_roles', 'service_unavailable.project_database'],
     handle: ({ ctx, project, body }) => authorizeJit(ctx, project, body),
   }),
 

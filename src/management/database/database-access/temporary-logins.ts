@@ -137,9 +137,9 @@ const CONCURRENCY = 8
  * organization.
  */
 export async function endDueLogins(ctx: SystemCtx): Promise<void> {
-  const due = await dueLogins(ctx)
-  if (due.length === 0) return
-  await mutate(ctx, ({ tx }) => expireLogins(tx, ctx.now(), isAnyOf(due)))
+  const found = await dueLogins(ctx)
+  if (found.length === 0) return
+  const due = await mutate(ctx, ({ tx }) => expireLogins(tx, ctx.now(), isUnchanged(found)))
   const byProject = Map.groupBy(due, ({ projectRef }) => projectRef)
   await forEachConcurrently(byProject, CONCURRENCY, ([ref, ended]) =>
     endLogins(ctx, ended).catch(async (error) => {
@@ -152,17 +152,34 @@ export async function endDueLogins(ctx: SystemCtx): Promise<void> {
 const isAnyOf = (logins: readonly Login[]) =>
   sql`${temporaryLogins.role} = any(${sql.param(logins.map(({ role }) => role))}::text[])`
 
-/** Selects due logins. Those whose end failed before come last: an unreachable database must not delay the others. */
-function dueLogins({ db, now }: SystemCtx): Promise<Login[]> {
+interface DueLogin {
+  role: string
+  /** Expiry as Postgres writes it. */
+  expiresAt: string
+}
+
+/** Leaves out logins that have been renewed since they were found. */
+const isUnchanged = (logins: readonly DueLogin[]) => {
+  const roles = sql.param(logins.map(({ role }) => role))
+  const ends = sql.param(logins.map(({ expiresAt }) => expiresAt))
+  return sql`(${temporaryLogins.role}, ${temporaryLogins.expiresAt}) in
+    (select * from unnest(${roles}::text[], ${ends}::timestamptz[]))`
+}
+
+/**
+ * Selects due logins. Those whose end failed before come last: an unreachable database must not delay the others. Those that were
+ * withdrawn before their expiry come first: Postgres refuses the expired ones anyway.
+ */
+function dueLogins({ db, now }: SystemCtx): Promise<DueLogin[]> {
   const at = now().toISOString()
-  return rowsOf<Login>(
+  return rowsOf<DueLogin>(
     db,
-    sql`select l.role, l.project_ref as "projectRef" from ${temporaryLogins} l
+    sql`select l.role, l.expires_at::text as "expiresAt" from ${temporaryLogins} l
       left join ${accessTokens} t on t.id = l.token_id
       left join ${projects} p on p.ref = l.project_ref
       where p.status <> 'INACTIVE' and (l.expires_at <= ${at} or l.token_id is null or t.revoked_at is not null or t.expires_at <= ${at}
         or not ${HAS_ROLE} or exists (select from ${oauthApps} a join ${organizations} o on o.id = a.organization_id
           where a.id = t.oauth_app_id and o.disabled_at is not null))
-      order by l.failed_at nulls first, l.expires_at limit ${ENDED_MAX}`,
+      order by l.failed_at nulls first, l.expires_at <= ${at}, l.expires_at limit ${ENDED_MAX}`,
   )
 }
