@@ -21,8 +21,9 @@ it('asks a counter again that a deployment has reset, once', async () => {
   await expect(takeQuota(failingFirst(2), quota, 'standard')).rejects.toThrow('reset')
 })
 
-it('has the same quota for an IPv4 client in both spellings, and another one for each client', () => {
-  expect(rateLimitCaller(undefined, '::ffff:203.0.114.7')).toBe(rateLimitCaller(undefined, '203.0.114.7'))
+it('has the same quota for an IPv4 client in all spellings, and another one for each client', () => {
+  for (const spelling of ['::ffff:203.0.114.7', '::FFFF:cb00:7207', '0:0:0:0:0:ffff:cb00:7207%eth0'])
+    expect(rateLimitCaller(undefined, spelling)).toBe(rateLimitCaller(undefined, '203.0.114.7'))
   expect(rateLimitCaller(undefined, '::ffff:203.0.114.8')).not.toBe(rateLimitCaller(undefined, '::ffff:203.0.114.7'))
   expect(rateLimitCaller(undefined, '2001:db8:1:2::3')).toBe(rateLimitCaller(undefined, '2001:db8:1:2:4::'))
 })

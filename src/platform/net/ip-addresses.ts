@@ -61,12 +61,12 @@ export function parseAddress(text: string): Address | undefined {
   return { bits: 128, value: joinDigits([...before, ...zeros, ...after], 16) }
 }
 
-const IPV4_MAPPED = /^(?:0*:)*:?ffff:(\d+\.\d+\.\d+\.\d+)$/i
-
-/** Removes the zone, and turns an IPv4-mapped IPv6 address into the IPv4 address. */
+/** Removes the zone, and turns an IPv4-mapped IPv6 address (`::ffff:203.0.113.7`, `::ffff:cb00:7107`) into the IPv4 address. */
 export function normalizeAddress(address: string): string {
   const [plain = ''] = address.split('%')
-  return IPV4_MAPPED.exec(plain)?.[1] ?? plain.toLowerCase()
+  const { bits, value } = parseAddress(plain) ?? { bits: 32, value: 0n }
+  const isMapped = bits === 128 && value >> 32n === 0xffffn
+  return isMapped ? [24n, 16n, 8n, 0n].map((shift) => (value >> shift) & 0xffn).join('.') : plain.toLowerCase()
 }
 
 /** The unit of limits and bans: an IPv4 address, or the /64 network of an IPv6 address, which one holder has as a whole. */
