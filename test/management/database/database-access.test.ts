@@ -846,22 +846,44 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     expect((await authorize(member, ref, 'anon')).status).toBe(403)
   })
 
-  it('admits a member to a branch by grants for branches, and removes both together', async () => {
-    const [parent, branch] = [await newProject(organization), await newProject(organization)]
+  it('admits a member to a branch by its own grant, else by one for branches, and removes both together', async () => {
+    // Without an order of its own, the query may give the grants in the order of the refs.
+    const [parent = '', branch = ''] = [await newProject(organization), await newProject(organization)].toSorted()
     await control.update(projects).set({ parentRef: parent }).where(eq(projects.ref, branch))
     const { userId, member } = await granted(parent, 'postgres', { branches_only: true })
     const rolesAt = async (project: string) =>
       (await member.get(`/v1/projects/${project}/database/jit`)).body.user_roles
     expect(await rolesAt(branch)).toEqual([{ role: 'postgres', branches_only: true }])
     expect(await rolesAt(parent)).toEqual([])
+    const own = [{ role: 'postgres', expires_at: Math.floor(Date.now() / 1000) + 600 }]
+    const setOwn = (roles: unknown) =>
+      organization.owner.put(`/v1/projects/${branch}/database/jit`, { user_id: userId, roles })
     expect((await authorize(member, parent, 'postgres')).status).toBe(403)
     expect((await authorize(member, branch, 'postgres')).status).toBe(403)
     await organization.owner.put(`/v1/projects/${branch}/jit-access`, { state: 'enabled' })
+    await setOwn(own)
+    expect((await authorize(member, branch, 'postgres')).body.user_role).toEqual(own[0])
+    await setOwn([])
     const session = await loggedIn(member, branch, 'postgres')
     expect((await session.query('select current_user::text as v')).rows).toEqual([{ v: 'postgres' }])
     await organization.owner.delete(`/v1/projects/${parent}/database/jit/${userId}`)
     await hasEnded(session)
     expect(await rolesOf(branch)).toEqual([])
+  })
+
+  it('gets no grant for a member who is being removed', async () => {
+    const { userId } = await granted(ref, 'anon')
+    const { asked } = await control.transaction(async (tx) => {
+      await tx.delete(memberRoles).where(eq(memberRoles.userId, userId))
+      const roles = [{ role: 'postgres' }]
+      return untilBlocked(tx, () =>
+        organization.owner.put(`/v1/projects/${ref}/database/jit`, { user_id: userId, roles }),
+      )
+    })
+    expect(await asked).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining('must be a member of the organization') },
+    })
   })
 
   it('admits no role of another project, whatever the owner grants', async () => {

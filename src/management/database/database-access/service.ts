@@ -1,4 +1,4 @@
-import { and, asc, eq, exists, inArray, isNotNull, isNull, or, type SQL, sql } from 'drizzle-orm'
+import { and, asc, eq, exists, inArray, isNotNull, isNull, ne, or, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { type ProjectAccess, requirePermission, requireTokenScope } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
@@ -53,12 +53,13 @@ export async function getJitMapping({ db, actor: { userId } }: Ctx, project: Pro
   return { user_id: userId, user_roles: grants.map(({ entry }) => entry) }
 }
 
-/** Builds the query of the grants that may apply to a project. Pass its rows to `applicableGrants`. */
+/** Builds the query of the grants that may apply to a project, its own first. Pass its rows to `applicableGrants`. */
 export const selectGrants = (reader: Reader, { ref, parentRef }: ProjectAccess, userId: string) =>
   reader
     .select({ ref: jitGrants.projectRef, roles: jitGrants.roles })
     .from(jitGrants)
     .where(and(inArray(jitGrants.projectRef, [ref, parentRef ?? ref]), eq(jitGrants.userId, userId)))
+    .orderBy(ne(jitGrants.projectRef, ref))
 
 /** Returns the project's own grants and, for a branch, those grants of its parent that are for branches. */
 export function applicableGrants(
@@ -126,7 +127,8 @@ export async function updateJitMapping(
   const { ref } = project
   const now = ctx.now()
   const ended = await mutate(ctx, async ({ tx, trace }) => {
-    const [member] = await memberships(tx, project, userId).limit(1)
+    // The lock makes the removal of the member wait, so that it finds this grant too.
+    const [member] = await memberships(tx, project, userId).limit(1).for('key share')
     if (!member) throw invalid('body.user_id', 'must be a member of the organization with access to this project')
     const [before] = await tx
       .select({ roles: jitGrants.roles })
