@@ -1,6 +1,7 @@
 import { eq } from 'drizzle-orm'
 import type { Writer } from '../platform/db/client.ts'
 import {
+  actionRuns,
   apiKeys,
   backups,
   customHostnames,
@@ -30,4 +31,6 @@ const TABLES = [
 /** Deletes all that belongs to a removed project. The project itself stays, so that its ref is never given out again. */
 export async function deleteProjectRows(tx: Writer, ref: string): Promise<void> {
   for (const table of TABLES) await tx.delete(table).where(eq(table.projectRef, ref))
+  // The runs of a removed branch stay with its parent, which they may have changed, and GitHub links to their logs.
+  await tx.delete(actionRuns).where(eq(actionRuns.parentRef, ref))
 }

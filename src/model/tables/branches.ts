@@ -146,5 +146,5 @@ export const actionRunLogs = pgTable(
     /** Order of lines that have the same time. */
     number: integer().notNull().generatedAlwaysAsIdentity(),
   },
-  (t) => [index('action_run_logs_run').on(t.runId, t.number)],
+  (t) => [index('action_run_logs_run').on(t.runId, t.number), index('action_run_logs_by_age').on(t.at)],
 )

@@ -1,10 +1,12 @@
 import { and, desc, eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { projects, projectTasks } from '../../../src/model/tables/index.ts'
+import type { SystemCtx } from '../../../src/ctx.ts'
+import { actionRunLogs, actionRuns, projects, projectTasks } from '../../../src/model/tables/index.ts'
+import { purgeLogs } from '../../../src/outbound/logs/purge.ts'
 import { type Caller, control, newMember, newOrganization, type TestOrganization } from '../../support/api.ts'
 import { act, type BranchReply, migrate, newBranch, rows, runOf, untilBranch } from '../../support/branches.ts'
 import { extended } from '../../support/extended.ts'
-import { newProject } from '../../support/projects.ts'
+import { newProject, untilGone } from '../../support/projects.ts'
 import { WAIT_MS } from '../../support/wait.ts'
 
 const WAIT = { timeout: WAIT_MS, interval: 100 }
@@ -134,5 +136,71 @@ describe('a run of another branch', () => {
     expect(await lastLog(own)).toMatch(
       /clone: failed: the migrations of [a-z]{20} are larger than 15728640 bytes as JSON/,
     )
+  })
+})
+
+describe('the log of a run', () => {
+  let parent: string
+  let other: BranchReply
+  let run: string
+  beforeAll(async () => {
+    parent = await newProject(organization)
+    other = await newBranch(owner, parent)
+    run = (await owner.get(`/v1/projects/${parent}/actions`)).body[0].id
+  })
+
+  const logOf = (id: string) => owner.get(`/v1/projects/${parent}/actions/${id}/logs`)
+
+  extended('names the first 1,000 migrations, by at most 200 characters, and the number of all', async () => {
+    await migrate(owner, parent, 'select 1')
+    await rows(
+      owner,
+      parent,
+      `insert into supabase_migrations.schema_migrations (version, name)
+        select '3000' || lpad(n::text, 10, '0'), repeat('n', 4000) from generate_series(1, 1010) n;
+       select 1 as done`,
+    )
+    expect(await act(owner, other, 'push')).toMatchObject({ migrate: 'EXITED' })
+    const lines = (await lastLog(other.project_ref)).split('\n').filter((line) => line.includes(' migrate: '))
+    const applied = lines.filter((line) => line.includes('applying '))
+    expect(applied).toHaveLength(1_000)
+    expect(Math.max(...applied.map((line) => line.split(' migrate: ')[1]?.length ?? 0))).toBe(200)
+    expect(lines.slice(1_000).map((line) => line.split(' migrate: ')[1])).toEqual([
+      'further migrations are only counted',
+      `1011 migrations applied to ${other.project_ref}`,
+    ])
+  })
+
+  it('is answered with its last 4 MiB', async () => {
+    await control.execute(sql`insert into action_run_logs (run_id, step, line, at)
+      select ${run}, 'deploy', n || repeat('x', 3996), now() from generate_series(1, 5000) n order by n`)
+    const { status, body } = await logOf(run)
+    expect(status).toBe(200)
+    expect(body.length).toBeLessThanOrEqual(4 * 1024 ** 2 + 100)
+    const [first, ...rest]: string[] = body.trimEnd().split('\n')
+    const before = await control.$count(actionRunLogs, eq(actionRunLogs.runId, run))
+    expect(first).toBe(`${before - rest.length} earlier lines are left out`)
+    expect(rest.length).toBeGreaterThan(1_000)
+    expect(rest.at(-1)).toMatch(/ deploy: 5000x+$/)
+  })
+
+  it('is kept for 7 days, and the run with its steps for as long as the parent', async () => {
+    await control.delete(actionRunLogs).where(eq(actionRunLogs.runId, run))
+    const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000)
+    const line = { runId: run, step: 'deploy' as const }
+    await control.insert(actionRunLogs).values([
+      { ...line, line: 'old', at: daysAgo(8) },
+      { ...line, line: 'young', at: daysAgo(6) },
+    ])
+    const log = { info: () => {}, error: () => {} }
+    await purgeLogs({ db: control, now: () => new Date(), log } as unknown as SystemCtx)
+    expect((await logOf(run)).body).toMatch(/^\S+ deploy: young\n$/)
+    expect(await owner.delete(`/v1/branches/${other.id}`)).toMatchObject({ status: 200 })
+    await untilGone(owner, other.project_ref)
+    expect((await runOf(owner, parent, run)).run_steps).toHaveLength(7)
+    expect(await owner.delete(`/v1/projects/${parent}`)).toMatchObject({ status: 200 })
+    await untilGone(owner, parent)
+    expect(await control.$count(actionRuns, eq(actionRuns.parentRef, parent))).toBe(0)
+    expect(await control.$count(actionRunLogs, eq(actionRunLogs.runId, run))).toBe(0)
   })
 })

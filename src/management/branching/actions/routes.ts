@@ -48,6 +48,8 @@ export const actionRoutes = [
   get('/v1/projects/{ref}/actions/{run_id}/logs', {
     id: 'v1-get-action-run-logs',
     summary: 'Get the log of an action run',
+    description:
+      'Returns the lines of the last 7 days. Of a log of more than 4 MiB it returns the last lines, after one with the number of those left out.',
     scope: 'environment:read',
     params: { run_id: RunId },
     returns: text('text/plain; charset=utf-8', z.string()),

@@ -1,4 +1,4 @@
-import { and, asc, desc, eq, or, sql } from 'drizzle-orm'
+import { and, asc, desc, eq, lte, or, sql } from 'drizzle-orm'
 import * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
@@ -55,15 +55,26 @@ async function findRun({ db }: Ctx, { ref }: ProjectAccess, id: string): Promise
   return row
 }
 
-/** Returns the log as lines of time, step and text. */
+const LOG_BYTES_MAX = 4 * 1024 ** 2
+/** Bytes that a line needs for its time and step. */
+const LINE_BYTES = 40
+
+/** Returns the log as lines of time, step and text. Of a large log it returns the last lines, as they tell how the run ended. */
 export async function getActionRunLogs(ctx: Ctx, project: ProjectAccess, id: string): Promise<string> {
   const run = await findRun(ctx, project, id)
-  const lines = await ctx.db
-    .select({ at: actionRunLogs.at, step: actionRunLogs.step, line: actionRunLogs.line })
+  const { number, line } = actionRunLogs
+  const log = ctx.db
+    .select({
+      ...{ at: actionRunLogs.at, step: actionRunLogs.step, line, number },
+      earlier: sql<number>`(row_number() over (order by ${number}) - 1)::int`.as('earlier'),
+      bytes: sql<number>`sum(octet_length(${line}) + ${LINE_BYTES}) over (order by ${number} desc)`.as('bytes'),
+    })
     .from(actionRunLogs)
     .where(eq(actionRunLogs.runId, run.id))
-    .orderBy(asc(actionRunLogs.number))
-  return lines.map(({ at, step, line }) => `${at.toISOString()} ${step}: ${line}\n`).join('')
+    .as('log')
+  const lines = await ctx.db.select().from(log).where(lte(log.bytes, LOG_BYTES_MAX)).orderBy(asc(log.number))
+  const leftOut = lines[0]?.earlier ? `${lines[0].earlier} earlier lines are left out\n` : ''
+  return leftOut + lines.map(({ at, step, line }) => `${at.toISOString()} ${step}: ${line}\n`).join('')
 }
 
 const ENDED: readonly StepRecord['status'][] = ['EXITED', 'DEAD']

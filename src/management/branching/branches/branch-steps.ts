@@ -18,7 +18,7 @@ import { PermanentError } from '../../projects/projects/tasks.ts'
 import { inheritSettings } from '../../projects/settings/inherit-settings.ts'
 import { deployToBranch as deploy, deployToParent } from './branch-functions.ts'
 import { applySeed, pullCommit, readMigrations } from './commit-files.ts'
-import { type StepAction, type StepInput, storeWithRun } from './runs.ts'
+import { type Log, type StepAction, type StepInput, storeWithRun } from './runs.ts'
 
 type Project = StepInput['own']
 
@@ -199,18 +199,32 @@ async function applyMigrations(
   target: Project,
   migrations: Migrations,
 ): Promise<void> {
-  const { log, fence } = input
+  const { fence } = input
+  const log = limitLog(input.log)
   const present = await digestsOf(ctx, input, target)
   let applied = 0
   for await (const migration of migrations) {
-    await requireSameMigration(input, migration, present, target)
+    await requireSameMigration({ ...input, log }, migration, present, target)
     if (present.has(migration.version)) continue
     if (!(await fence())) throw new Superseded(`another consumer has taken over the run of ${target.ref}`)
     await log(`applying ${[migration.version, migration.name].filter(Boolean).join(' ')}`)
     await applyMigration(ctx, target, migration)
     applied += 1
   }
-  await log(`${applied} migrations applied to ${target.ref}`)
+  await input.log(`${applied} migrations applied to ${target.ref}`)
+}
+
+const MIGRATIONS_LOGGED_MAX = 1_000
+const MIGRATION_LINE_LENGTH_MAX = 200
+
+/** Limits a log with a line per migration: neither the migrations of a history nor the lengths of their names have a small maximum. */
+function limitLog(log: Log): Log {
+  let count = 0
+  return async (line) => {
+    count += 1
+    if (count <= MIGRATIONS_LOGGED_MAX) await log(line.slice(0, MIGRATION_LINE_LENGTH_MAX))
+    else if (count === MIGRATIONS_LOGGED_MAX + 1) await log('further migrations are only counted')
+  }
 }
 
 /** The digests of a project's migrations by their versions. */

@@ -144,7 +144,7 @@ export async function storeWithRun(
 
 export type Log = (line: string) => Promise<void>
 
-/** Maximum length of a line: names of migrations have no maximum length, and a log is read in full. */
+/** Maximum length of a line, as messages of Postgres have none. */
 const LINE_LENGTH_MAX = 4_000
 
 /** Creates a writer of log lines for a step of a run. */

@@ -1,0 +1,1 @@
+CREATE INDEX "action_run_logs_by_age" ON "action_run_logs" USING btree ("at");
