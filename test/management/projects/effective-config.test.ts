@@ -123,16 +123,24 @@ describe('GET /v2/projects/{ref}/config', () => {
     })
   })
 
-  it('requires the right to read the configuration of Auth', async () => {
+  it('requires the right to read each part', async () => {
+    const scopes = ['auth:read', 'database:read', 'projects:read', 'storage:read'] as const
     const [developer, reader, reads, other] = await Promise.all([
       newMember(organization, 'developer'),
       newMember(organization, 'read-only'),
-      newApp(organization, ['auth:read']),
+      newApp(organization, [...scopes]),
       newOrganization(),
     ])
-    const unscoped = (await newApp(organization, ['database:read', 'projects:read'])).caller
-    const callers = [developer, reader, reads.caller, unscoped, other.owner]
+    const incomplete = await Promise.all(
+      scopes.map((missing) =>
+        newApp(
+          organization,
+          scopes.filter((scope) => scope !== missing),
+        ),
+      ),
+    )
+    const callers = [developer, reader, reads.caller, other.owner, ...incomplete.map(({ caller }) => caller)]
     const replies = await Promise.all(callers.map((caller) => caller.get(`/v2/projects/${ref}/config`)))
-    expect(replies.map(({ status }) => status)).toEqual([200, 200, 200, 403, 404])
+    expect(replies.map(({ status }) => status)).toEqual([200, 200, 200, 404, 403, 403, 403, 403])
   })
 })

@@ -8,7 +8,7 @@ export const projectConfigRoutes = [
     stability: 'Alpha',
     summary: 'Get the configuration of a project',
     description:
-      'A new branch starts with this configuration. Fields that were never set have their defaults; Auth secrets are digests.',
+      'A new branch starts with this configuration. Fields that were never set have their defaults; Auth secrets are digests. The access token also needs the scopes database:read, projects:read and storage:read.',
     scope: 'any caller',
     permission: 'auth:read',
     returns: ProjectConfig,

@@ -1,5 +1,5 @@
 import type * as z from 'zod'
-import type { ProjectAccess } from '../../../access/access.ts'
+import { type ProjectAccess, requireTokenScope } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { projectSettings } from '../../../model/tables/index.ts'
 import { effectiveConfig } from '../../database/database-settings/effective-config.ts'
@@ -35,8 +35,12 @@ const REALTIME_DEFAULTS: z.input<typeof Realtime> = {
 
 const AREAS = ['postgres', 'pooler', 'ssl', 'network', 'auth', 'postgrest', 'realtime'] as const
 
+/** Scopes for the settings of the database, its networks and storage; that for Auth is the permission of the route. */
+const OTHER_SCOPES = ['database:read', 'projects:read', 'storage:read'] as const
+
 /** Returns the configuration. One statement reads all rows of settings; the storage settings are in the row of the project. */
 export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof ProjectConfig>> {
+  for (const scope of OTHER_SCOPES) requireTokenScope(ctx.actor, scope)
   const rows = await ctx.db
     .select({ area: projectSettings.area, value: projectSettings.value, updatedAt: projectSettings.updatedAt })
     .from(projectSettings)
