@@ -575,7 +575,8 @@ describe('PUT /v1/projects/{ref}/database/jit', () => {
     expect(await statuses(await newMember(organization, 'developer'))).toEqual([403, 403, 403])
     expect(await statuses(await newMember(organization, 'read-only'))).toEqual([403, 403, 403])
     expect(await statuses(await tokenOf(await newUser()))).toEqual([404, 404, 404])
-    expect(await statuses((await newApp(organization, ['database:read'])).caller)).toEqual([403, 403, 403])
+    expect(await statuses((await newApp(organization, ['projects:read'])).caller)).toEqual([403, 403, 403])
+    expect(await statuses((await newApp(organization, ['database:read'])).caller)).toEqual([403, 200, 403])
     expect(await statuses(await newMember(organization, 'administrator'))).toEqual([200, 200, 200])
   })
 

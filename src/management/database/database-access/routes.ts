@@ -96,8 +96,9 @@ export const databaseAccessRoutes = [
   get('/v1/projects/{ref}/database/jit/list', {
     id: 'v1-list-jit-access',
     summary: 'List the database roles granted to each member',
+    description: 'Requires an administrator.',
     scope: 'any caller',
-    permission: 'database:write',
+    permission: 'database:read',
     returns: JitMappingList,
     handle: ({ ctx, project }) => listJitMappings(ctx, project),
   }),
