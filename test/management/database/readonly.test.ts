@@ -256,8 +256,9 @@ describe('read-only mode by size', () => {
     const attributes = { name: 'small', with_data: true, desired_disk_size_gb: 8 }
     const reply = await caller().post(`/v2/projects/${ref}/branches`, { data: { type: 'branch', attributes } })
     await inflate(ref, 0)
-    const description = expect.stringContaining('data.attributes.desired_disk_size_gb must be at least')
-    expect(reply).toMatchObject({ status: 400, body: { error: { code: 'bad_request.branch', description } } })
+    const message = expect.stringContaining('must be at least 9')
+    const issues = [{ message, meta: { field: 'body.data.attributes.desired_disk_size_gb' } }]
+    expect(reply).toMatchObject({ status: 400, body: { error: { code: 'bad_request.validation_failed', issues } } })
     expect((await caller().get(`/v1/projects/${ref}/branches`)).body).toEqual([])
   })
 

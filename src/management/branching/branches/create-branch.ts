@@ -12,6 +12,7 @@ import { requireOrganizationPlan } from '../../account/organizations/plan-featur
 import { throwApiError } from '../../database/database/service.ts'
 import { GIGABYTE, usedBytesOf } from '../../database/database-settings/disk.ts'
 import { READ_ONLY_SHARE } from '../../database/database-settings/read-only.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../../projects/projects/convert.ts'
 import { requireReleaseChannel, unavailableOption } from '../../projects/projects/creation-options.ts'
@@ -61,10 +62,10 @@ async function requireOptions(ctx: Ctx, parent: ProjectAccess, input: NewBranch,
     throw unavailableOption(`${at}desired_instance_size`, size, [...offered])
   if (diskGb === undefined || !input.with_data) return
   const usedBytes = await usedBytesOf(ctx, parent.ref)
-  if (usedBytes >= READ_ONLY_SHARE * diskGb * GIGABYTE) {
-    const detail = `${at}desired_disk_size_gb is too small for the parent's database of ${usedBytes} bytes: a full disk is read-only`
-    throw new ApiError('bad_request.branch', { detail })
-  }
+  const sizeMin = Math.floor(usedBytes / (READ_ONLY_SHARE * GIGABYTE)) + 1
+  if (diskGb >= sizeMin) return
+  const message = `must be at least ${sizeMin}: the parent's database has ${usedBytes} bytes, and a full disk is read-only`
+  throw invalidField(`body.${at}desired_disk_size_gb`, message, 'refused')
 }
 
 async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: string): Promise<BranchRow> {
