@@ -107,6 +107,25 @@ describe('a push to the default branch', () => {
     expect(await hasTable(ref, 'half')).toEqual([{ there: true }])
   })
 
+  it('is applied while branching is disabled, and the next default branch has the name that is requested', async () => {
+    const { ref, repository } = await newFollower(organization)
+    const { owner } = organization
+    const path = `/v1/projects/${ref}/branches`
+    expect(await owner.delete(path)).toMatchObject({ status: 200 })
+    await untilCommitStatus(repository, await repository.push('main', NOTES), 'success')
+    expect(await hasTable(ref, 'notes')).toEqual([{ there: true }])
+    const production = { branch_name: 'Production', is_default: true, git_branch: 'main' }
+    const created = await owner.post(path, production)
+    expect(created).toMatchObject({ status: 201, body: { name: 'Production', is_default: true, project_ref: ref } })
+    expect((await owner.get(path)).body).toEqual([created.body])
+    expect(await owner.post(path, { ...production, branch_name: 'second' })).toMatchObject({ status: 409 })
+    await untilCommitStatus(repository, await repository.push('main', { ...NOTES, ...TAGS }), 'success')
+    expect((await runsOf(ref)).map((run: { branch_id: string }) => run.branch_id)).toEqual([
+      created.body.id,
+      created.body.id,
+    ])
+  })
+
   it("is applied as of the branch's head, whatever the order of events", async () => {
     const { ref, repository } = await newFollower(organization)
     const older = await repository.commit('main', NOTES)

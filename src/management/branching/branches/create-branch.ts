@@ -1,3 +1,4 @@
+import { and, eq, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
@@ -92,8 +93,8 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: str
   return mutate(ctx, async (mutation) => {
     // The parent is locked, so that its deletion and the disabling of branching, which lock it too, see every branch.
     await requireStatus(mutation, parent.ref)
-    await removeSettings(mutation.tx, parent.ref, 'branching')
-    if (input.is_default) return insertDefaultBranch(ctx, mutation, parent, input)
+    const wasDisabled = await removeSettings(mutation.tx, parent.ref, 'branching')
+    if (input.is_default) return createDefaultBranch(ctx, mutation, parent, { ...input, wasDisabled })
     return addBranch(ctx, mutation, {
       parent,
       prepared,
@@ -186,22 +187,40 @@ const defaultBranchOf = (ref: string) =>
     status: 'FUNCTIONS_DEPLOYED',
   }) as const
 
-/** Inserts the default branch, which stands for the parent itself, so nothing is copied. */
-async function insertDefaultBranch(
+/**
+ * Creates the default branch, which stands for the parent itself, so nothing is copied. If branching was disabled, a push to the
+ * connected repository may have inserted it: that row is then updated, as no client has created it.
+ */
+async function createDefaultBranch(
   ctx: Ctx,
   mutation: Mutation,
   parent: ProjectAccess,
-  input: NewBranch,
+  input: NewBranch & { wasDisabled: boolean },
 ): Promise<BranchRow> {
-  const branch = await insertBranch(ctx, mutation, {
-    ...defaultBranchOf(parent.ref),
+  const fields = {
     name: input.branch_name,
     gitBranch: input.git_branch || null,
     notifyUrl: input.notify_url ?? null,
-  })
-  if (branch.notifyUrl) await setNotifyUrl(ctx, mutation, parent.organizationId, branch)
-  await publishBranchEvent(mutation, parent, branch, 'v1.project.branch.created')
+  }
+  const existing = input.wasDisabled ? await updateDefaultBranch(ctx, mutation, parent, fields) : undefined
+  const branch = existing ?? (await insertBranch(ctx, mutation, { ...defaultBranchOf(parent.ref), ...fields }))
+  await setNotifyUrl(ctx, mutation, parent.organizationId, branch)
+  await publishBranchEvent(mutation, parent, branch, `v1.project.branch.${existing ? 'updated' : 'created'}`)
   await mutation.trace({ project: parent, action: 'branch.create', detail: { branch: branch.id, ref: parent.ref } })
+  return branch
+}
+
+async function updateDefaultBranch(
+  { now }: SystemCtx,
+  { tx }: Mutation,
+  { ref }: ProjectAccess,
+  fields: Pick<BranchRow, 'name' | 'gitBranch' | 'notifyUrl'>,
+): Promise<BranchRow | undefined> {
+  const [branch] = await tx
+    .update(branches)
+    .set({ ...fields, updatedAt: now() })
+    .where(and(eq(branches.parentRef, ref), branches.isDefault, isNull(branches.removedAt)))
+    .returning(BRANCH_COLUMNS)
   return branch
 }
 
