@@ -69,6 +69,15 @@ describe('the difference between a branch and its parent', () => {
     await rows(owner, parent, 'drop table app.sized; drop domain public.size')
   })
 
+  it('is refused if the catalogue is too large', async () => {
+    const { owner } = organization
+    const comment = (text: string) => `do $$ begin execute format('comment on schema app is %L', ${text}); end $$`
+    await rows(owner, branch.project_ref, comment(`repeat('x', 17000000)`))
+    const reply = await diffOf(branch.project_ref)
+    await rows(owner, branch.project_ref, comment('null'))
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('too large') } })
+  })
+
   it('is for members who may change branches, and for applications with the scope', async () => {
     const path = `/v1/branches/${branch.project_ref}/diff`
     expect((await anyone.get(path)).status).toBe(401)

@@ -5,7 +5,15 @@ import { join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { adminClient } from '../../instances.ts'
-import { type Caller, newApp, newMember, newOrganization, type TestOrganization, unhurried } from '../../support/api.ts'
+import {
+  type Caller,
+  newApp,
+  newMember,
+  newOrganization,
+  type Reply,
+  type TestOrganization,
+  unhurried,
+} from '../../support/api.ts'
 import { newProject, ownerClient, runSql, untilStatus } from '../../support/projects.ts'
 import { SCHEMA } from '../../support/types-schema.ts'
 
@@ -361,6 +369,26 @@ describe('GET /v1/projects/{ref}/database/context', () => {
     expect(database.name).toBe('postgres')
     expect(database.schemas.map(({ name }: { name: string }) => name)).toEqual(expect.arrayContaining(names))
     expect(JSON.stringify(body)).not.toMatch(/pg_|information_schema/)
+  })
+
+  it('reports the errors of a view that hides the catalogue', async () => {
+    const project = await newProject(organization)
+    const client = ownerClient(project)
+    await client.connect()
+    await client.query('alter database postgres set search_path = public, pg_catalog')
+    const replies: Reply[] = []
+    for (const name of ['(1 / 0)::text', `repeat('x', 17000000)`, 'pg_sleep(60)::text']) {
+      await client.query(`create or replace view public.pg_namespace as select ${name} as nspname`)
+      replies.push(await owner().get(context(project)))
+    }
+    await client.end()
+    const messages = ['division by zero', 'too large', 'longer than allowed']
+    expect(replies.map(({ status, body }) => [status, body.message])).toEqual(
+      messages.map((message) => [400, expect.stringContaining(message)]),
+    )
+    for (const at of [path('', project), `/v1/projects/${project}/database/openapi`]) {
+      expect(await owner().get(at)).toMatchObject({ status: 400, body: { message: expect.stringContaining('"oid"') } })
+    }
   })
 
   it('is limited to 10 requests a minute and one a second', async () => {

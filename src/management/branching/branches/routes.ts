@@ -116,6 +116,7 @@ export const branchRoutes = [
     errors: [
       'bad_request.sql',
       'bad_request.sql_timeout',
+      'bad_request.sql_result_too_large',
       'conflict.project_status',
       'unprocessable.branch',
       'service_unavailable.project_database',

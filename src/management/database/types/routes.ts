@@ -2,8 +2,13 @@ import { get } from '../../kernel/route.ts'
 import { DatabaseContext, DatabaseOpenApi, DatabaseOpenApiQuery, GeneratedTypes, GenerateTypes } from './schema.ts'
 import { generateTypescriptTypes, getDatabaseContext, getDatabaseOpenApi } from './service.ts'
 
-const ERRORS = ['conflict.project_status', 'service_unavailable.project_database'] as const
-const SQL_ERRORS = [...ERRORS, 'bad_request.sql_timeout', 'bad_request.sql_result_too_large'] as const
+const ERRORS = [
+  'bad_request.sql',
+  'bad_request.sql_timeout',
+  'bad_request.sql_result_too_large',
+  'conflict.project_status',
+  'service_unavailable.project_database',
+] as const
 
 export const typeRoutes = [
   get('/v1/projects/{ref}/types/typescript', {
@@ -12,7 +17,7 @@ export const typeRoutes = [
     scope: 'database:read',
     query: GenerateTypes,
     returns: GeneratedTypes,
-    errors: SQL_ERRORS,
+    errors: ERRORS,
     handle: ({ ctx, project, query }) => generateTypescriptTypes(ctx, project, query.included_schemas),
   }),
 
@@ -23,7 +28,7 @@ export const typeRoutes = [
     scope: 'database:read',
     query: DatabaseOpenApiQuery,
     returns: DatabaseOpenApi,
-    errors: SQL_ERRORS,
+    errors: ERRORS,
     handle: ({ ctx, project, query }) => getDatabaseOpenApi(ctx, project, query.schema),
   }),
 
