@@ -146,7 +146,7 @@ const SharedConfig = z.object({
   WEBHOOK_ROTATION_HOURS: z.coerce.number().int().min(0).max(168).default(24),
   /** An endpoint is disabled after failing for this long without a success. 0 means never. */
   WEBHOOK_DISABLE_AFTER_DAYS: z.coerce.number().int().min(0).max(14).default(0),
-  /** VPC Lattice ARNs separated by commas: `<database identifier>=<arn>`, or one ARN alone for the cluster of all projects. */
+  /** VPC Lattice ARNs separated by commas: `<database identifier>=<arn>`, or one ARN alone for the primary databases on the host of the settings. */
   PRIVATE_LINK_RESOURCE_CONFIGURATIONS: optional
     .transform((list) => list?.replaceAll(/\s/g, ''))
     .pipe(z.string().regex(RESOURCE_CONFIGURATIONS, 'must be ARNs of VPC Lattice resource configurations').optional()),

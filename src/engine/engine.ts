@@ -239,7 +239,7 @@ export interface EngineHealth {
   error?: string
 }
 
-interface ConnectedProject {
+export interface ConnectedProject {
   ref: string
   /** Driver state stored with the project. */
   engineState: unknown
@@ -252,6 +252,8 @@ interface ProjectConnection {
   port: number
   user: string
   database: string
+  /** Whether the database is on the host of the settings. */
+  isOnLocalHost: boolean
 }
 
 export interface SqlRequest {

@@ -22,6 +22,8 @@ import { WAIT_MS } from './wait.ts'
 const arnOf = (id: string) => `arn:aws:vpc-lattice:${SIGNER.region}:111122223333:resourceconfiguration/rcfg-${id}`
 export const CLUSTER = arnOf('0123456789abcdef0')
 export const OF_REPLICA = arnOf('0fedcba9876543210')
+export const OF_OTHER_HOST = arnOf('00112233445566778')
+export const ON_OTHER_HOST = 'projectontheotherone'
 export const WITH_REPLICA = 'replicatedreplicated'
 export const REPLICA = `${WITH_REPLICA}-rr-us-east-1-abcde`
 export const WAIT = { timeout: WAIT_MS, interval: 100 }
@@ -36,7 +38,7 @@ export async function startSharingInstallation() {
   const bindings = {
     vars: {
       ...services.vars,
-      PRIVATE_LINK_RESOURCE_CONFIGURATIONS: `${CLUSTER}, ${REPLICA}=${OF_REPLICA}`,
+      PRIVATE_LINK_RESOURCE_CONFIGURATIONS: `${CLUSTER}, ${REPLICA}=${OF_REPLICA}, ${ON_OTHER_HOST}=${OF_OTHER_HOST}`,
       PRIVATE_LINK_RAM_URL: ram.url,
     },
     secrets: {

@@ -137,9 +137,10 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     connection({ ref, engineState }, role = HOST_NAMES.owner) {
       const { databaseHost, databasePort: port, databaseDomain } = access.addressOf(engineState)
       const { database } = HOST_NAMES
+      const isOnLocalHost = access.isLocal(engineState)
       return databaseDomain === undefined
-        ? { host: databaseHost, port, user: `${role}.${ref}`, database }
-        : { host: `db.${ref}.${databaseDomain}`, port, user: role, database }
+        ? { host: databaseHost, port, user: `${role}.${ref}`, database, isOnLocalHost }
+        : { host: `db.${ref}.${databaseDomain}`, port, user: role, database, isOnLocalHost }
     },
   }
 }

@@ -73,6 +73,8 @@ export function hostAccess({ hosts, states, egress, withRemovalLock = (remove) =
       await states.write(ref, { ...(await states.read(ref)), ...hostState(this, api) })
       hosts.cacheHost(ref, api.host.id)
     },
+    isLocal: (engineState: unknown): boolean =>
+      hosts.local !== undefined && driverState<HostState>(engineState)?.at === undefined,
     addressOf(engineState: unknown): ClientAddress {
       const { at = hosts.local } = driverState<HostState>(engineState) ?? {}
       return at ?? { databaseHost: '', databasePort: 5432 }

@@ -108,7 +108,8 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     connection({ ref, engineState }, role) {
       const { owner, database } = projectNames(ref)
       const host = driverState<NeonState>(engineState)?.site?.host ?? ''
-      return { host, ...(host && { poolerHost: poolerHostOf(host) }), port: 5432, user: role ?? owner, database }
+      const pooler = host && { poolerHost: poolerHostOf(host) }
+      return { host, ...pooler, port: 5432, user: role ?? owner, database, isOnLocalHost: false }
     },
   }
 }

@@ -24,7 +24,7 @@ export const privateLinkAssociations = pgTable(
     accountName: text('account_name'),
     databaseType: text('database_type', { enum: DATABASE_TYPES }).notNull(),
     databaseIdentifier: text('database_identifier').notNull(),
-    /** DNS name of the database. */
+    /** DNS name of the database when the association was created. */
     dnsName: text('dns_name').notNull(),
     /** ARN of the database's VPC Lattice resource configuration. */
     resourceConfigurationArn: text('resource_configuration_arn').notNull(),

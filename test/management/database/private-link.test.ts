@@ -1,13 +1,16 @@
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
+import { eq } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
-import { branches, memberRoles, privateLinkAssociations } from '../../../src/model/tables/index.ts'
+import { branches, memberRoles, privateLinkAssociations, projects } from '../../../src/model/tables/index.ts'
 import { randomLetters } from '../../../src/platform/http/common-values.ts'
 import { as } from '../../support/api.ts'
 import { extended } from '../../support/extended.ts'
 import {
   CLUSTER,
+  OF_OTHER_HOST,
   OF_REPLICA,
+  ON_OTHER_HOST,
   REPLICA,
   randomAccount,
   startSharingInstallation,
@@ -115,6 +118,24 @@ describe('an association', () => {
     await place.until('READY')
     expect(await place.remove(account, REPLICA)).toMatchObject({ status: 204 })
     await place.until()
+  })
+
+  it('on another host than that of the settings needs a configuration of its own, and shows its present host', async () => {
+    const stateAt = (databaseHost: string) => ({ host: 'two', at: { databaseHost, databasePort: 5432 } })
+    const unnamed = await installation.newPlace({ engineState: stateAt('two.example.com') })
+    expect(await unnamed.share(randomAccount())).toMatchObject({
+      status: 400,
+      body: { error: { description: `the database ${unnamed.ref} has no resource configuration` } },
+    })
+    const named = await installation.newPlace({ ref: ON_OTHER_HOST, engineState: stateAt('two.example.com') })
+    const { body } = await named.share(randomAccount())
+    expect(body.data.attributes).toMatchObject({
+      custom_dns_name: 'two.example.com',
+      resource_access_manager_resource_config_arn: OF_OTHER_HOST,
+    })
+    const engineState = stateAt('three.example.com')
+    await installation.db.update(projects).set({ engineState }).where(eq(projects.ref, ON_OTHER_HOST))
+    expect((await named.list())[0].attributes.custom_dns_name).toBe('three.example.com')
   })
 
   extended('is refused while another one with the account exists, and made anew once that has expired', async () => {

@@ -1,19 +1,14 @@
 import type { Config } from '../../../config.ts'
 
-interface Database {
-  identifier: string
-  isPrimary: boolean
-}
-
 /** Whether private link is configured on this installation. */
 export const hasPrivateLink = ({ PRIVATE_LINK_RESOURCE_CONFIGURATIONS: list }: Config): boolean => list !== undefined
 
-/** Returns the ARN of the VPC Lattice resource configuration for a database. Projects of one cluster may share it. */
-export function configurationOf(config: Config, { identifier, isPrimary }: Database): string | undefined {
+/** Returns the ARN of the VPC Lattice resource configuration for a database. The one without a name is for the primary databases on the local host. */
+export function configurationOf(config: Config, identifier: string, isLocalPrimary: boolean): string | undefined {
   const entries = (config.PRIVATE_LINK_RESOURCE_CONFIGURATIONS ?? '').split(',').map((entry) => entry.split('='))
   const [, own] = entries.find(([name, arn]) => arn && name === identifier) ?? []
-  const [cluster] = entries.find(([, arn]) => arn === undefined) ?? []
-  return own ?? (isPrimary && config.ENGINE !== 'neon' ? cluster || undefined : undefined)
+  const [local] = entries.find(([, arn]) => arn === undefined) ?? []
+  return own ?? ((isLocalPrimary && local) || undefined)
 }
 
 /** Splits the ARN of a resource configuration into its partition, region and id. */

@@ -2,6 +2,7 @@ import { and, asc, eq, ne, type SQL } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
+import type { ConnectedProject } from '../../../engine/engine.ts'
 import { privateLinkAssociations, projects } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
@@ -21,13 +22,21 @@ type Row = typeof privateLinkAssociations.$inferSelect
 type Input = z.output<typeof CreateAssociation>['data']['attributes']
 type Association = z.input<typeof AssociationReply>['data']
 
-export async function listAssociations({ db }: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof AssociationList>> {
+export async function listAssociations(
+  { db, engine }: Ctx,
+  project: ProjectAccess,
+): Promise<z.input<typeof AssociationList>> {
   const rows = await db
     .select()
     .from(privateLinkAssociations)
-    .where(eq(privateLinkAssociations.projectRef, ref))
+    .where(eq(privateLinkAssociations.projectRef, project.ref))
     .orderBy(asc(privateLinkAssociations.createdAt), asc(privateLinkAssociations.id))
-  return { data: rows.map(toAssociation) }
+  // The row has the host at the creation of the association: the project may have moved, and a replica may be gone.
+  return {
+    data: rows.map((row) =>
+      toAssociation({ ...row, dnsName: databaseOf(engine, project, row.databaseIdentifier)?.host || row.dnsName }),
+    ),
+  }
 }
 
 /** Creates an association. It replaces a failed or expired one; any other existing one is a conflict. */
@@ -96,19 +105,22 @@ async function findDatabase({ engine, config }: Ctx, tx: Writer, ref: string, id
     .from(projects)
     .where(eq(projects.ref, ref))
   if (!project) throw new ApiError('not_found.project')
-  const isPrimary = identifier === ref
-  const database = isPrimary
-    ? engine.connection(project)
-    : engine.replicas?.list(project).find((replica) => replica.identifier === identifier)
+  const database = databaseOf(engine, project, identifier)
   if (!database) {
     const message = `must be ${ref}, the primary database, or the identifier of a read replica`
     throw invalidField('body.data.attributes.database_identifier', message, 'unknown')
   }
-  const configurationArn = configurationOf(config, { identifier, isPrimary })
+  const isPrimary = identifier === ref
+  const configurationArn = configurationOf(config, identifier, isPrimary && engine.connection(project).isOnLocalHost)
   if (!configurationArn) throw unavailable(`the database ${identifier} has no resource configuration`)
   const type = isPrimary ? ('PRIMARY' as const) : ('READ_REPLICA' as const)
   return { identifier, type, dnsName: database.host, configurationArn }
 }
+
+const databaseOf = (engine: Ctx['engine'], project: ConnectedProject, identifier: string) =>
+  identifier === project.ref
+    ? engine.connection(project)
+    : engine.replicas?.list(project).find((replica) => replica.identifier === identifier)
 
 const ENDED_STATUSES: readonly Row['status'][] = ['CREATION_FAILED', 'ASSOCIATION_REQUEST_EXPIRED']
 
