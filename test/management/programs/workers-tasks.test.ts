@@ -237,8 +237,9 @@ describe('a build for which the builder has no place', () => {
     left.abort()
     silent.closeAllConnections()
     await Promise.allSettled([running, ...waiting])
+    // The pause before the next try is longer than the rate limit lets a client ask.
+    await vi.waitFor(async () => expect(await tasks()).toMatchObject([{ state: 'done', attempts: 1 }]), WAIT)
     expect(await worker.built()).toMatchObject({ build_state: 'active' })
-    expect(await tasks()).toMatchObject([{ state: 'done', attempts: 1 }])
     await installation.stop()
     await builder.stop()
     silent.close()
