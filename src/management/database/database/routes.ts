@@ -1,18 +1,10 @@
 import * as z from 'zod'
 import { get, patch, post, text } from '../../kernel/route.ts'
 import { Done, PoolerConfig, Rows, RunQuery, RunReadOnlyQuery, UpdatePassword } from './schema.ts'
-import { getPoolerConfig, runQuery, updatePassword } from './service.ts'
+import { getPoolerConfig, runQuery, SQL_ERRORS, updatePassword } from './service.ts'
 
 /** SQL bodies may be larger than others because they contain migrations and seeds. */
 const SQL_BODY_BYTES_MAX = 8 * 1024 * 1024
-
-const SQL_ERRORS = [
-  'bad_request.sql',
-  'bad_request.sql_timeout',
-  'bad_request.sql_result_too_large',
-  'conflict.project_status',
-  'service_unavailable.project_database',
-] as const
 
 /** Rows are written as JSON text while they arrive: numbers keep every digit, and memory holds one copy. */
 const rows = text('application/json', Rows)

@@ -24,6 +24,15 @@ interface Script {
   readOnly: boolean
 }
 
+/** The errors of `runQuery`. */
+export const SQL_ERRORS = [
+  'bad_request.sql',
+  'bad_request.sql_timeout',
+  'bad_request.sql_result_too_large',
+  'conflict.project_status',
+  'service_unavailable.project_database',
+] as const
+
 /** Runs the caller's SQL on the project's database and returns the rows of the last statement as a JSON array in text. */
 export async function runQuery(ctx: Ctx, project: ProjectAccess, script: Script): Promise<SqlResult> {
   checkStatus(project.status)

@@ -1,14 +1,7 @@
 import { get } from '../../kernel/route.ts'
+import { SQL_ERRORS } from '../database/service.ts'
 import { DatabaseContext, DatabaseOpenApi, DatabaseOpenApiQuery, GeneratedTypes, GenerateTypes } from './schema.ts'
 import { generateTypescriptTypes, getDatabaseContext, getDatabaseOpenApi } from './service.ts'
-
-const ERRORS = [
-  'bad_request.sql',
-  'bad_request.sql_timeout',
-  'bad_request.sql_result_too_large',
-  'conflict.project_status',
-  'service_unavailable.project_database',
-] as const
 
 export const typeRoutes = [
   get('/v1/projects/{ref}/types/typescript', {
@@ -17,7 +10,7 @@ export const typeRoutes = [
     scope: 'database:read',
     query: GenerateTypes,
     returns: GeneratedTypes,
-    errors: ERRORS,
+    errors: SQL_ERRORS,
     handle: ({ ctx, project, query }) => generateTypescriptTypes(ctx, project, query.included_schemas),
   }),
 
@@ -28,7 +21,7 @@ export const typeRoutes = [
     scope: 'database:read',
     query: DatabaseOpenApiQuery,
     returns: DatabaseOpenApi,
-    errors: ERRORS,
+    errors: SQL_ERRORS,
     handle: ({ ctx, project, query }) => getDatabaseOpenApi(ctx, project, query.schema),
   }),
 
@@ -40,7 +33,7 @@ export const typeRoutes = [
     scope: 'projects:read',
     limit: 'databaseContext',
     returns: DatabaseContext,
-    errors: ERRORS,
+    errors: SQL_ERRORS,
     handle: ({ ctx, project }) => getDatabaseContext(ctx, project),
   }),
 ]
