@@ -182,7 +182,7 @@ function read(incoming: IncomingMessage, hold: (bytes: number) => void): Promise
   })
 }
 
-/** Organizations take turns. */
+/** The organization that sent a request. Organizations take turns. */
 const originOf = ({ headers }: IncomingMessage): string => String(headers[ORGANIZATION_HEADER])
 
 function answer(response: ServerResponse, { headers, body }: Answer): void {

@@ -39,7 +39,7 @@ export interface HostOptions {
   port?: number
   /** The port of the Postgres protocol; 0, the default, takes any free port. */
   gatewayPort?: number
-  /** The address that this port listens on; `address` by default. */
+  /** The address that the port of the Postgres protocol listens on; `address` by default. */
   gatewayAddress?: string
   /** Clients may name an instance by the TLS server name `db.<ref>.<domain>`. */
   domain?: string

@@ -37,7 +37,7 @@ const Settings = z
       .pipe(z.array(network))
       .optional(),
     POSTGRES_PORT: port.default(54322),
-    /** HOST_ADDRESS by default. With another address, the HTTP port can be open to this machine alone. */
+    /** The address of the Postgres port, HOST_ADDRESS by default. With another one, the HTTP port can be open to this machine alone. */
     POSTGRES_ADDRESS: ipAddress.optional(),
     DATABASE_DOMAIN: z.string().toLowerCase().pipe(HostName).optional(),
     /** The API's region that the machine is in or nearest to. */

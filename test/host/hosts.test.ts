@@ -222,7 +222,7 @@ clients reach their databases at 127\.0\.0\.1:${second.gatewayPort}$`,
       await expect(machine.command('project', 'move', ref, 'local')).rejects.toThrow('is on local already')
       await expect(machine.command('project', 'move', newRef(), 'fra-1')).rejects.toThrow('no project has the ref')
       await expect(machine.command('project', 'move', ref, 'fra-1', '--source-lost')).rejects.toThrow('local answers')
-      // Where the key of the source is wrong, or the source has another address or none, the Worker still reaches the source.
+      // The Worker reaches the source although this machine has a wrong key, another address or no address for it.
       vi.stubEnv('HOST_URL', `http://127.0.0.1:${machine.env.PROXY_PORT}`)
       await expect(machine.command('project', 'move', ref, 'fra-1', '--source-lost')).rejects.toThrow('local answers')
       vi.stubEnv('HOST_URL', 'http://127.0.0.1:9')

@@ -44,7 +44,7 @@ export function checkMimeType(contentType: string, allowed: readonly string[] | 
   if (!isType || !fits) throw new StorageError('InvalidMimeType', `mime type ${contentType} is not supported`)
 }
 
-/** A comma outside such a text begins another type, and browsers use the last one. */
+/** Texts in quotes may contain commas. A comma outside of them begins another type, and browsers use the last one. */
 const QUOTED_TEXT = /"(?:[^"\\]|\\.)*"/g
 
 const essence = (type: string) => (type.split(';')[0] ?? '').trim().toLowerCase()

@@ -201,7 +201,7 @@ describe('an upgrade', () => {
     await expect(admin('upgrades', 'undo', ref)).rejects.toThrow()
     await control.execute(sql`drop function ${sql.raw(`fail_${ref}`)}() cascade`)
     expect(await versionOf(ref)).toBe(17)
-    // What the host has done before the connection was lost is recorded by the repetition, and only once.
+    // The repetition records the undoing that the host did before the connection was lost, and only once.
     expect(await admin('upgrades', 'undo', ref)).toMatch(/runs Postgres 17/)
     await expect(admin('upgrades', 'undo', ref)).rejects.toThrow('there is no data from before an upgrade')
     vi.unstubAllEnvs()

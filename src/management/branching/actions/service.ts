@@ -56,7 +56,7 @@ async function findRun({ db }: Ctx, { ref }: ProjectAccess, id: string): Promise
 }
 
 const LOG_BYTES_MAX = 4 * 1024 ** 2
-/** Bytes that a line needs for its time and step. */
+/** Bytes of a line's time and step, with some to spare. */
 const LINE_BYTES = 40
 
 /** Returns the log as lines of time, step and text. Of a large log it returns the last lines, as they tell how the run ended. */

@@ -16,7 +16,7 @@ import { makeLogin } from './temporary-logins.ts'
 
 /** The maximum lifetime of a login. After it, the caller must authorize again, and the grants are checked again. */
 const LOGIN_MS_MAX = 3_600_000
-/** Each access token of a user makes logins of its own, and an application gets any number of tokens. */
+/** Limit of open logins of a user in a project. Each access token makes logins of its own, and an application gets any number of tokens. */
 const LOGINS_MAX = 50
 
 /**

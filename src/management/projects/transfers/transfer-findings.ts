@@ -41,7 +41,7 @@ const movedRefs = (ref: string): SQL =>
   sql`(select ref from ${projects} where ref = ${ref}
     union all select ref from ${projects} where parent_ref = ${ref} and removed_at is null)`
 
-/** What continues to reach the project or one of its branches after a move. */
+/** Third-party issuers, webhook endpoints and log drains that a project and its branches keep after a move. */
 interface Reach {
   /** Third-party issuers: the URL of their discovery document or key set, or words for a key set that was given. */
   issuers: string[]
